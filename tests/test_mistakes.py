@@ -102,6 +102,11 @@ def _write_slides(folder: Path) -> None:
         ("trian STORE", "Did you mean 'train'?"),
         ("train STORE --out NEW --epochs 5", "write --set max_epochs=VALUE"),
         ("cross-validate STORE --out NEW --lr=1e-3", "write --set learning_rate=VALUE"),
+        ("calibrate RUN STORE --set-error 0.1", "of miue 0.1.0; in its place write --coverage, 1 minus the error"),
+        ("worklist STORE --model=0.3", "of miue 0.1.0; in its place write --max-epistemic"),
+        ("data make digits-bags --split test", "of miue 0.1.0; in its place write --part"),
+        ("evaluate --bags names.csv", "of miue 0.1.0; in its place write PREDICTIONS, the path alone"),
+        ("export heatmap STORE --split test", "No such option: --split"),
         ("train STORE --out NEW --set max_epochs=many", "expected a valid integer, got 'many'"),
         (
             "train STORE --out NEW --set network.dropout=0.5",

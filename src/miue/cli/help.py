@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import typer
@@ -26,18 +26,33 @@ METAVARS = {
 """What help shows for the value of an option, by what Typer shows for its type."""
 
 
+FORMER_OPTIONS = {
+    "--bags": "PREDICTIONS, the path alone",
+    "--distance": "--max-distance",
+    "--encoder": "--patch-encoder",
+    "--model": "--max-epistemic",
+    "--patches": "--min-patches",
+    "--probability": "--min-probability",
+    "--set-error": "--coverage, 1 minus the error",
+    "--set-score": "--prediction-set",
+    "--split": "--part",
+}
+"""Options of 0.1.0, and what to write in the place of each, in commands that have it; as CHANGELOG.md says."""
+
+
 class Command(TyperCommand):
     """A command whose help lists options under the headings of their ``rich_help_panel``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Return the arguments that are left over; an option that is a setting is refused with the way to set it.
+        """Return the arguments that are left over; options that mean a setting, or are of 0.1.0, are refused.
 
         Raises:
-            ConfigError: such as --epochs.
+            ConfigError: such as --epochs; it says what to write.
             StorageError: a path that the user may not read.
         """
+        options = {name for parameter in self.get_params(ctx) for name in parameter.opts}
+        self._refuse_former(args, options)
         if any(parameter.name == "setting" for parameter in self.params):
-            options = {name for parameter in self.get_params(ctx) for name in parameter.opts}
             for word in args:
                 if name := _setting(word, options):
                     raise ConfigError(
@@ -53,6 +68,24 @@ class Command(TyperCommand):
             if unreadable is None:
                 raise
             raise may_not_read(repr(unreadable[1])) from error
+
+    def _refuse_former(self, args: Iterable[str], options: Collection[str]) -> None:
+        """Raise where an option of 0.1.0 has another name here.
+
+        Raises:
+            ConfigError: it has.
+        """
+        arguments = " ".join(one.metavar or "" for one in self.params if one.param_type_name == "argument")
+        names = {*options, *re.findall(r"\w+", arguments)}
+        for option in (word.split("=")[0] for word in args):
+            now = FORMER_OPTIONS.get(option, "")
+            if option not in options and now.split(",")[0] in names:
+                raise ConfigError(
+                    item=f"option {option!r}",
+                    wanted="one that this command has",
+                    got="one of miue 0.1.0",
+                    fix=f"in its place write {now}",
+                )
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line: required arguments without braces, repeated ones with dots."""

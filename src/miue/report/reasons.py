@@ -99,7 +99,7 @@ def judge(predictions: Predictions, limits: Limits) -> dict[str, Judgement]:
             item="the worklist's limits",
             wanted="none: the decisions of the calibration say which slides are first",
             got=", ".join(limits.given),
-            fix="leave them out, or export predictions that were made without a calibration",
+            fix="leave them out, or pass predictions that were made without a calibration",
         )
     decisions = predictions.bags.decisions
     assert decisions is not None

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from cohort import predict_cohort
+from measure import medians
 from torch.utils.flop_counter import FlopCounterMode
 
 from miue.bags.batches import shuffled_batches
@@ -66,22 +66,15 @@ class Clock:
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
-    def wait(self) -> None:
-        """Wait until the device is done."""
+    def now(self) -> float:
+        """Return the time when the device is done."""
         if self.device.type != "cpu":
             torch.accelerator.synchronize(self.device)
+        return time.perf_counter()
 
     def seconds(self, call: Callable[[], object], repetitions: int = REPETITIONS) -> float:
         """Return the median seconds of a call, after one to warm up."""
-        times = []
-        for repetition in range(-1, repetitions):
-            self.wait()
-            started = time.perf_counter()
-            call()
-            self.wait()
-            if repetition >= 0:
-                times.append(time.perf_counter() - started)
-        return statistics.median(times)
+        return medians(call, repetitions=repetitions, clock=self.now)[0]
 
     def product(self, dtype: torch.dtype, side: int) -> float:
         """Return the FLOP/s of a product of square matrices."""

@@ -17,6 +17,11 @@ from miue.common.terminal import say, show_result
 UNANNOTATED = ("refuse", "negative", "skip")
 
 
+def _names(help: str) -> Any:
+    """Return an option that takes names of groups or classes."""
+    return typer.Option(metavar="NAME", help=f"{help} {MANY_NAMES}", callback=separate_names)
+
+
 @keeps_inputs
 def data_patch_labels(
     features: Annotated[
@@ -37,27 +42,15 @@ def data_patch_labels(
     least: Annotated[float, typer.Option(help="Least share of tumor in a positive patch.")] = 0.2,
     positive: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help=f"Group or class that is tumor; by default Tumor, _0, _1. {MANY_NAMES}",
-            callback=separate_names,
-        ),
+        _names("Group or class that is tumor; by default Tumor, _0, _1."),
     ] = None,
     exclude: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help=f"Group cut out of it; by default Exclusion, Normal, _2. {MANY_NAMES}",
-            callback=separate_names,
-        ),
+        _names("Group cut out of it; by default Exclusion, Normal, _2."),
     ] = None,
     ignore: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help=f"Group or class that is neither, such as Tissue. {MANY_NAMES}",
-            callback=separate_names,
-        ),
+        _names("Group or class that is neither, such as Tissue."),
     ] = None,
     unannotated: Annotated[
         str,

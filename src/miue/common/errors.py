@@ -8,7 +8,7 @@ import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -110,19 +110,25 @@ def cannot_write(path: Path, error: Exception) -> WriteError:
     )
 
 
+def causes_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, what it was raised from, and so on."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
 def no_room_behind(error: BaseException) -> OSError | None:
     """Return the full disk that a library met before it raised ``error``, however it words that; None for another.
 
     >>> no_room_behind(OSError(28, "No space left on device")), no_room_behind(ValueError("a batch without bags"))
     (OSError(28, 'No space left on device'), None)
     """
-    cause: BaseException | None = error
-    while cause is not None:
+    for cause in causes_of(error):
         if isinstance(cause, OSError) and cause.errno in NO_ROOM:
             return cause
         if "database or disk is full" in str(cause):  # as SQLite says it
             return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        cause = cause.__cause__ or cause.__context__
     return None
 
 

@@ -6,7 +6,7 @@ import errno
 import math
 import re
 
-from miue.common.errors import MiueError
+from miue.common.errors import MiueError, causes_of
 
 SAID_OF_MEMORY = (
     "can't allocate memory",
@@ -28,9 +28,7 @@ training a smaller --set bags_per_update, or a machine with more
     >>> memory_shortage(ValueError("a batch without bags")) is None
     True
     """
-    cause: BaseException | None = error
-    while cause is not None and not _is_of_memory(cause):
-        cause = cause.__cause__ or cause.__context__
+    cause = next(filter(_is_of_memory, causes_of(error)), None)
     if cause is None:
         return None
     said = (str(cause).strip() or type(cause).__name__).splitlines()[0]

@@ -289,7 +289,7 @@ def _fit_combined(
     for features, kept, batch, statistics in _encoded(method, bags, scorer.reads_statistics, device, chosen):
         views = views_of(method.members()[0], features, statistics)
         rows.append(combined_parts(scorer.of_instances(views)).cpu())
-        sizes.append(torch.bincount(batch.segments.index[kept], minlength=len(batch.segments.sizes)).cpu())
+        sizes.append(torch.bincount(batch.segments.index[kept], minlength=len(batch.segments.sizes)))
     return Combined.fit_bags(torch.cat(rows), Segments(torch.cat(sizes)))
 
 
@@ -309,17 +309,20 @@ def _some_of_each(bags: BagDataset) -> Bool[Tensor, "M"] | None:
 def _encoded(
     method: Method, bags: BagDataset, statistics: bool, device: torch.device, chosen: Tensor | None = None
 ) -> Iterator[tuple[Tensor, Tensor, BagBatch, Tensor | None]]:
-    """Yield features, rows, batch and image statistics on a device; of all instances, or those chosen."""
+    """Yield features, rows, batch and image statistics, a batch at a time; of all instances, or those chosen.
+
+    Features and statistics are on the device; of a batch, only the rows are brought there.
+    """
     network, end = method.members()[0], 0
     with evaluated_on(device, network):
         for group in ordered_batches(bags, BATCH_INSTANCES).groups:
             batch = bags.batch(group, statistics=statistics)
             start, end = end, end + len(batch.instances)
             rows = torch.arange(end - start) if chosen is None else chosen[start:end].nonzero().flatten()
-            batch, rows = batch.to(device), rows.to(device)
             with torch.no_grad():
                 of_images = statistics_of(batch, rows) if statistics else None
-                yield encode_in_chunks(network.encode, batch.instances[rows]), rows, batch, of_images
+                features = encode_in_chunks(network.encode, batch.instances[rows].to(device))
+                yield features, rows, batch, None if of_images is None else of_images.to(device)
 
 
 def _training_views(
@@ -336,5 +339,5 @@ def _training_views(
         with torch.no_grad():
             for kind in kinds:
                 parts[kind].append(views.read(kind).cpu())
-        parts["labels"].append(per_instance(batch.labels, batch.segments)[rows].cpu())
+        parts["labels"].append(per_instance(batch.labels, batch.segments)[rows])
     return {kind: torch.cat(values) for kind, values in parts.items()}

@@ -127,7 +127,6 @@ class FeatureDistance(nn.Module, ABC):
         """
         self.check_width(features)
         device = self.get_buffer(self.state_names[0]).device
-
         size = per_step(CHUNK, device)
 
         def of_chunk(start: int) -> Tensor:

@@ -91,9 +91,8 @@ class NearestNeighbors(FeatureDistance):
             counts: of points.
             weights: of the points, in the precision in which candidates are sought.
         """
-        weights = weights.to(projected.device)
+        weights, size = weights.to(projected.device), per_step(ROWS, projected.device)
         # used again for each block, since new pages cost more than the product
-        size = per_step(ROWS, projected.device)
         memory = weights.new_empty(size, weights.shape[1])
         blocks: list[list[tuple[Tensor, ...]]] = [[] for _ in counts]
         for block in projected.split(size):

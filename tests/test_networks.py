@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_bags import COUNTING_NETWORKS, RAGGED_NETWORKS, build_network
-from torch import Tensor
+from torch import Tensor, nn
 
 from miue.bags.segments import Segments
 from miue.common.errors import ConfigError, ModelError
@@ -172,6 +172,21 @@ def test_lenet_is_the_published_stack() -> None:
     expected = encoder.projection[0](x.flatten(1)).relu()
     torch.testing.assert_close(encoder(images), expected)
     assert x.flatten(1).shape[1] == 800
+
+
+def test_alexnet_is_the_published_stack() -> None:
+    encoder = AlexNet((32, 32, 3))
+    layers = [layer for layer in encoder.convolutions if isinstance(layer, nn.Conv2d | nn.BatchNorm2d)]
+    images = torch.rand(6, 32, 32, 3)
+    x = images.permute(0, 3, 1, 2)
+    for block, (convolution, normalization) in enumerate(zip(layers[::2], layers[1::2], strict=True)):
+        x = normalization(convolution(x)).relu()
+        x = torch.nn.functional.max_pool2d(x, 3, 2) if block in (0, 1, 4) else x
+    expected = encoder.projection[0](x.flatten(1)).relu()
+    torch.testing.assert_close(encoder(images), expected)
+    parameters = list(encoder.parameters())
+    gradients = [torch.autograd.grad(output.square().sum(), parameters) for output in (encoder(images), expected)]
+    torch.testing.assert_close(*gradients)
 
 
 def test_bytes_and_fractions_encode_alike() -> None:

@@ -22,20 +22,19 @@ class AlexNet(ImageEncoder):
     smallest_side = 15
 
     def __init__(self, instance_shape: tuple[int, ...], *, width: Width = 1024, dropout: Rate = 0.0) -> None:
-        def block(inputs: int, outputs: int, drop: bool = False) -> list[nn.Module]:
+        def block(inputs: int, outputs: int, drop: bool = False, pool: bool = False) -> list[nn.Module]:
             convolution = [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs)]
-            return [*convolution, *([nn.Dropout2d(dropout)] if drop else []), nn.ReLU()]
+            dropped = [nn.Dropout2d(dropout)] if drop else []
+            pooled = [nn.MaxPool2d(3, 2)] if pool else []
+            return [*convolution, *dropped, *pooled, nn.ReLU()]
 
         def convolutions(channels: int) -> nn.Sequential:
             return nn.Sequential(
-                *block(channels, 96),
-                nn.MaxPool2d(3, 2),
-                *block(96, 192),
-                nn.MaxPool2d(3, 2),
+                *block(channels, 96, pool=True),
+                *block(96, 192, pool=True),
                 *block(192, 384),
                 *block(384, 384, drop=True),
-                *block(384, 192, drop=True),
-                nn.MaxPool2d(3, 2),
+                *block(384, 192, drop=True, pool=True),
             )
 
         super().__init__(instance_shape, convolutions, width, self.smallest_side)

@@ -20,6 +20,7 @@ from miue.bags.column_names import names_feature
 from miue.bags.coords import Coords
 from miue.bags.feature_names import common_feature_names, frame_columns
 from miue.bags.frames import read_columns
+from miue.bags.label_columns import describe_label_columns, label_columns
 from miue.bags.labels import Labels, LabelSequence, plain_values, read_labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
@@ -221,6 +222,12 @@ def _feature_columns(frame: Any, names: Sequence[Any]) -> list[Any]:
         message = "data frame: not taken for features: %s; pass all features as features=[…] if some are"
         logger.warning(message, first_few(others, 10))
     return chosen
+
+
+def warn_of_label_columns(bags: Sequence[np.ndarray], labels: Labels, feature_names: Sequence[str]) -> None:
+    """Log which columns, if any, were taken for features though they seem to be labels."""
+    if found := label_columns(bags, labels, feature_names):
+        logger.warning("data frame: %s", describe_label_columns(found, "features=[…]"))
 
 
 def _is_numeric(column: Any) -> bool:

@@ -16,7 +16,13 @@ from torch import Tensor
 from miue.bags.arrays import InstanceArray, check_bag
 from miue.bags.cells import is_missing
 from miue.bags.columns import ItemColumns
-from miue.bags.construct import fields_of_anndata, fields_of_arrays, fields_of_frame, fields_of_rows
+from miue.bags.construct import (
+    fields_of_anndata,
+    fields_of_arrays,
+    fields_of_frame,
+    fields_of_rows,
+    warn_of_label_columns,
+)
 from miue.bags.coords import Coords
 from miue.bags.labels import Labels, LabelSequence, plain_values
 from miue.bags.ood_flags import OodFlags
@@ -247,7 +253,10 @@ class BagDataset(PrintsAsTable):
         ('no', 'yes')
         """
         fields = fields_of_frame(frame, bag, label, patient, features, coords)
-        return cls.packed(**fields_of_arrays(**fields, class_names=class_names))
+        arrays = fields_of_arrays(**fields, class_names=class_names)
+        if features is None:
+            warn_of_label_columns(fields["bags"], arrays["labels"], arrays["feature_names"])
+        return cls.packed(**arrays)
 
     @classmethod
     def from_anndata(

@@ -6,6 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
+from miue.bags.dataset import BagDataset
+from miue.bags.label_columns import describe_label_columns, label_columns
 from miue.common.arguments import checked
 from miue.common.errors import ConfigError
 from miue.io.checks import check_coords
@@ -18,6 +22,7 @@ from miue.io.labels.label_table import LabelTable, read_label_table
 from miue.io.loaded import LoadedBags, ReadOptions
 from miue.io.splits.assign import assign_splits, draw_split
 from miue.io.splits.splits import Splits
+from miue.io.tables.columns import HOW_TO_CHOOSE
 
 
 @checked()
@@ -83,6 +88,9 @@ def load_bags(
     labelled = label_bags(found, labels, classes)
     if alike := describe_patients_alike(labelled.bags):
         labelled = replace(labelled, notes=(*labelled.notes, alike))
+    if not features and (telling := _label_columns(labelled.bags)):
+        note = describe_label_columns(telling, HOW_TO_CHOOSE)
+        labelled = replace(labelled, notes=(*labelled.notes, note))
     assigned = assign_splits(labelled, splits, fold)
     if validation_share is not None:
         assigned = draw_split(assigned, validation_share)
@@ -91,6 +99,18 @@ def load_bags(
         return loaded
     add = with_instance_labels_of_arrays if Path(instance_labels).is_dir() else with_instance_labels
     return replace(loaded, bags=add(loaded.bags, Path(instance_labels)))
+
+
+def _label_columns(bags: BagDataset) -> list[str]:
+    """Return the features of a table that seem to be labels; of a store this was said when it was packed."""
+    if (
+        not bags.feature_names
+        or isinstance(bags.instances, np.memmap)
+        or not isinstance(bags.instances, np.ndarray)
+    ):
+        return []
+    of_bags = [bags.instances[start : start + size] for start, size in zip(bags.starts, bags.sizes, strict=True)]
+    return label_columns(of_bags, bags.labels, bags.feature_names)
 
 
 def _check_slide_table(labels: Path | str | LabelTable | None) -> None:

@@ -192,7 +192,7 @@ def test_the_bags_of_a_patient_are_drawn_together() -> None:
     together = widths(bootstrap_intervals(bags, patients_by_bag(bags)))
     of_patients = widths(bootstrap_intervals(bags.subset(np.arange(0, 200, 10)), {}))
     assert together["brier"] > 2.5 * apart["brier"]
-    assert together["brier"] == pytest.approx(of_patients["brier"])
+    assert together["brier"] == pytest.approx(of_patients["brier"], rel=0.05)
     assert 2.5 * apart["accuracy"] < of_patients["accuracy"] < together["accuracy"] < 1.2 * of_patients["accuracy"]
     unknown = replace(bags, patients=np.where(np.arange(200) < 10, "p0", "").astype(object))
     assert set(patients_by_bag(unknown).values()) == {"p0"}
@@ -270,7 +270,7 @@ def calibrated_bags(seed: int, patients: int, per_patient: int, apart: float) ->
 def test_intervals_of_few_bags_hold_the_truth_where_percentiles_do_not(
     patients: int, per_patient: int, runs: int, least: float
 ) -> None:
-    metrics = ("accuracy", "balanced_accuracy", "recall 0", "recall 1", "auroc")
+    metrics = ("accuracy", "balanced_accuracy", "recall 0", "recall 1", "auroc", "brier", "nll", "aurc")
     truth = {name: values_of(calibrated_bags(1, 50_000, 1, 3.0))[name] for name in metrics}
     truth |= {"overconfidence": 0.0, "ece": 0.0}
     held, by_percentiles = (dict.fromkeys(truth, 0) for _ in range(2))
@@ -286,8 +286,54 @@ def test_intervals_of_few_bags_hold_the_truth_where_percentiles_do_not(
             for name, value in truth.items():
                 low, high = intervals[name].low, intervals[name].high
                 counts[name] += low is not None and high is not None and low <= value <= high
-    assert min(held.values()) >= least * runs, held
+    assert min(held.values()) >= 0.85 * runs, held
+    assert min(count for name, count in held.items() if name != "aurc") >= least * runs, held
     assert max(by_percentiles.values()) < 0.9 * runs, by_percentiles
+
+
+def test_losses_without_an_error_are_as_high_as_the_errors_that_may_be_and_the_probabilities_of_these() -> None:
+    """Of one label in three classes, all right: at most 16.84 % of 20 are wrong (Clopper–Pearson)."""
+    p = np.tile([[0.7, 0.2, 0.1], [0.9, 0.06, 0.04]], (10, 1))
+    of = np.zeros(20, np.int64)
+    table = replace(right_with(p[:, 0]), distribution=Categorical(torch.from_numpy(p)))
+    found = bootstrap_intervals(table, {}, resamples=50)
+    most = 1 - 0.025 ** (1 / 20)
+    loss = ((p[:, None, :] - np.eye(3)) ** 2).sum(2)  # by the label that might have been
+    brier = (p[:, 1:] * loss[:, 1:]).sum() / p[:, 1:].sum()
+    rest = p[:, 1:].sum(1)
+    nll = (-rest * np.log(rest)).sum() / rest.sum()
+    right = {"brier": loss[:, 0].mean(), "nll": -np.log(p[:, 0]).mean(), "aurc": 0.0}
+    for name, wrong in (("brier", brier), ("nll", nll), ("aurc", 1.0)):
+        expected = right[name] + most * (wrong - right[name])
+        assert found[name].high == pytest.approx(expected), name
+        assert found[name].low == pytest.approx(
+            0.0 if name == "aurc" else percentile_low(table, name), abs=1e-12
+        ), name
+    all_wrong = replace(table, labels=Labels(of + 2, np.ones(20, bool)))
+    least = bootstrap_intervals(all_wrong, {}, resamples=50)["brier"].low
+    as_right = (p[:, 0] * loss[:, 0]).sum() / p[:, 0].sum()
+    assert least == pytest.approx(loss[:, 2].mean() + most * (as_right - loss[:, 2].mean()))
+
+
+def percentile_low(table: PredictionTable, name: str) -> float:
+    low = percentile_intervals(resampled_metrics(table, {}, resamples=50, seed=0), owners=len(table))[name].low
+    assert low is not None
+    return low
+
+
+def test_a_loss_grows_with_errors_as_it_does_between_resamples_and_no_farther_than_it_can() -> None:
+    table = right_with(np.repeat([0.45, 0.99], [1, 29]))  # one of 30 is wrong
+    found = bootstrap_intervals(table, {}, resamples=400)
+    wrong, right, accuracy = 2 * 0.55**2, 2 * 0.01**2, found["accuracy"]
+    assert accuracy.low is not None and accuracy.high is not None
+    expected = [right + share * (wrong - right) for share in (1 - accuracy.high, 1 - accuracy.low)]
+    assert found["brier"].low == pytest.approx(min(right, expected[0]))
+    assert found["brier"].high == pytest.approx(expected[1])
+    by_percentiles = percentile_intervals(resampled_metrics(table, {}, resamples=400, seed=0), owners=30)["brier"]
+    assert by_percentiles.high is not None and by_percentiles.high < expected[1]
+    certain = bootstrap_intervals(right_with(np.repeat([0.0, 1.0], [29, 1])), {}, resamples=100)
+    assert (certain["brier"].high, certain["aurc"].high) == (2.0, 1.0)
+    assert bootstrap_intervals(right_with(np.ones(9)), {}, resamples=20)["nll"].low is None
 
 
 def both_classes_of_each(patients: int, *, alike: bool) -> PredictionTable:
@@ -443,7 +489,7 @@ def test_a_metric_that_no_resample_changes_has_no_interval_but_exact_counts_give
         np.full(20, "", object),
     )
     intervals = bootstrap_intervals(table, {}, resamples=20)
-    assert "same in every resample" in intervals["brier"].reason
+    assert "same in every resample" in intervals["mean_confidence"].reason
     gap = intervals["overconfidence"]
     found = [intervals["accuracy"].low, intervals["accuracy"].high, gap.low, gap.high]
     assert found == pytest.approx([0.8316, 1, -0.1, 0.9 - 0.8316], abs=1e-4)

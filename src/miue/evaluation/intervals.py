@@ -21,6 +21,8 @@ from miue.evaluation.metrics import RECALL, Counts, WeightedMetric
 ENOUGH = 0.5  # share of resamples in which a metric must be defined
 ONE_OWNER = "one patient or bag alone tells no interval"
 NO_SPREAD = "it is the same in every resample, which tells no interval"
+LOSSES = {"brier": 2.0, "nll": np.inf, "aurc": 1.0}
+"""Metrics that errors make high, and the highest that each can be."""
 _NEAR = 1e-12
 
 
@@ -66,6 +68,7 @@ def metric_intervals(
     - AUROCs and ue, their mean: the score interval (``auroc_interval``).
     - ece: from the least size of the overconfidence in its interval, since no ECE is below that, to the upper
       percentile, which is too high rather than too low, as chance adds to the ECE of a resample.
+    - brier, nll, aurc: percentiles, or where that of the accuracy takes them, where it is farther (``_loss``).
     - others: percentiles (``percentile_intervals``).
 
     Args:
@@ -98,6 +101,10 @@ def metric_intervals(
         gap = _overconfidence(metrics, found["accuracy"], found["overconfidence"])
         found["overconfidence"] = gap
         found["ece"] = _calibration_error(gap, found["ece"])
+    if "accuracy" in shares:
+        for name in LOSSES.keys() & metrics.keys():
+            if not metrics[name].reason:
+                found[name] = _loss(name, metrics, draws, found)
     if "balanced_accuracy" in metrics and not metrics["balanced_accuracy"].reason:
         found["balanced_accuracy"] = _balanced_accuracy(metrics, draws, found)
     return found
@@ -125,6 +132,36 @@ def _balanced_accuracy(
     away = ends - values[:, None]
     below, above = np.sqrt(np.einsum("ie,ij,je->e", away, correlation, away).clip(0)) / len(recalls)
     return Interval(float(values.mean() - below), float(values.mean() + above), defined.shape[1])
+
+
+def _loss(
+    name: str,
+    metrics: Mapping[str, WeightedMetric],
+    draws: Mapping[str, Float64[np.ndarray, "resamples"]],
+    found: Mapping[str, Interval],
+) -> Interval:
+    """Return the interval of a loss: that of its percentiles, and what as few or as many errors make of it.
+
+    Both ends of the share of errors are multiplied by how much the loss grows with that share between resamples
+    (least squares), or, where all have the same, by what the probabilities say of it (``WeightedMetric.rise``).
+    """
+    resampled, accuracy = found[name], found["accuracy"]
+    value, share = metrics[name].plain.value, metrics["accuracy"].plain.value
+    assert value is not None
+    assert share is not None
+    assert accuracy.low is not None
+    assert accuracy.high is not None
+    right, losses = draws["accuracy"], draws[name]
+    kept = np.isfinite(right) & np.isfinite(losses)
+    rise = metrics[name].rise
+    if rise is None and np.ptp(right[kept]) > _NEAR:
+        rise = float(np.cov(right[kept], -losses[kept])[0, 1] / right[kept].var(ddof=1))
+    if rise is None or kept.sum() < max(2, ENOUGH * len(kept)):
+        return resampled
+    ends = [value + rise * (share - end) for end in (accuracy.high, accuracy.low)]
+    if resampled.low is not None and resampled.high is not None:
+        ends += [resampled.low, resampled.high]
+    return Interval(max(0.0, min(ends)), min(LOSSES[name], max(ends)), int(kept.sum()))
 
 
 def percentile_intervals(

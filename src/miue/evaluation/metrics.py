@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, Integer
+from scipy.special import entr
 
 from miue.common.plural import plural
 
@@ -100,12 +101,15 @@ class WeightedMetric:
         owners: number of owners.
         reason: why the metric is undefined for the items as they are; empty where it is defined.
         pairs: what a share, or each AUROC that the metric is the mean of, compares; none of other metrics.
+        rise: how much a loss grows with the share of errors, of items that are all right or all wrong, of which
+            no resample tells it; None of other items and metrics.
     """
 
     function: Callable[[Int64[np.ndarray, "draws owners"]], Float64[np.ndarray, "draws"]] = field(repr=False)
     owners: int
     reason: str = ""
     pairs: tuple[Counts, ...] = field(default=(), repr=False, compare=False)
+    rise: float | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def undefined(cls, reason: str, owners: Owners) -> WeightedMetric:
@@ -191,6 +195,11 @@ class Judged:
     def __len__(self) -> int:
         return len(self.correct)
 
+    @property
+    def is_one_sided(self) -> bool:
+        """Whether all items, at least one, are right, or all are wrong."""
+        return len(self) > 0 and bool(self.correct.all() or not self.correct.any())
+
 
 def accuracy(judged: Judged, owners: Owners | None = None) -> WeightedMetric:
     """Share of items whose most probable class is their label."""
@@ -256,7 +265,12 @@ def brier_score(judged: Judged, owners: Owners | None = None) -> WeightedMetric:
 
     Reference: Brier 1950. Differs from the published code of Liu & Ji 2024, which takes the L2 norm.
     """
-    return _mean(judged.squared, owners)
+    metric, sure = _mean(judged.squared, owners), judged.confidence
+    if not judged.is_one_sided:
+        return metric
+    squares = judged.squared + 2 * judged.of_label - 1  # Σ_c p_c²
+    right = sure * (squares - 2 * sure + 1)
+    return replace(metric, rise=_rise(judged, judged.squared, right, 1 - squares - right))
 
 
 def negative_log_likelihood(judged: Judged, owners: Owners | None = None) -> WeightedMetric:
@@ -265,7 +279,34 @@ def negative_log_likelihood(judged: Judged, owners: Owners | None = None) -> Wei
     impossible = int((judged.of_label <= 0).sum())
     if impossible:
         return WeightedMetric.undefined(f"probability zero for {plural(impossible, 'label')}", owners)
-    return _mean(-np.log(judged.of_label), owners)
+    losses = -np.log(judged.of_label)
+    metric = _mean(losses, owners)
+    if not judged.is_one_sided:
+        return metric
+    right, wrong = entr(judged.confidence), entr(1 - judged.confidence)  # the rest as if of one class
+    return replace(metric, rise=_rise(judged, losses, right, wrong))
+
+
+def _rise(
+    judged: Judged,
+    losses: Float64[np.ndarray, "n"],
+    right: Float64[np.ndarray, "n"],
+    wrong: Float64[np.ndarray, "n"],
+) -> float | None:
+    """Return how much a mean loss grows with the share of errors, by the losses that the probabilities expect.
+
+    None where they exclude errors.
+
+    Args:
+        judged: items that are all right or all wrong.
+        losses: theirs.
+        right: expected loss of each where it is right, times the chance of that.
+        wrong: likewise where it is wrong.
+    """
+    if not judged.correct.all():
+        return float(losses.mean() - right.sum() / judged.confidence.sum())
+    errors = float((1 - judged.confidence).sum())
+    return float(wrong.sum() / errors - losses.mean()) if errors > 0 else None
 
 
 def _mean(values: Float64[np.ndarray, "n"], owners: Owners | None) -> WeightedMetric:

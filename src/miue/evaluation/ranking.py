@@ -196,7 +196,9 @@ def ranked_risk_coverage(ranking: Ranking, correct: Bool[np.ndarray, "n"], owner
     """Return ``area_under_risk_coverage`` of the items of a ranking."""
     if not len(ranking):
         return WeightedMetric.undefined(NO_LABEL, owners)
-    return ranking.weighted(_risk_coverage, correct, owners)
+    all_right = bool(correct[ranking.order].all())
+    weighted = ranking.weighted(_risk_coverage, correct, owners)
+    return replace(weighted, rise=1.0) if all_right else weighted  # as if errors were at random
 
 
 def _auroc(hits: Drawn, others: Drawn) -> Float64[np.ndarray, "draws"]:

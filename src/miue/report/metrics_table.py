@@ -12,7 +12,7 @@ from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import RECALL, Metric
 from miue.report.runs import Run
 
-FEW_ERRORS = "where few items are incorrect, the interval is too narrow"
+FEW_ERRORS = "where few items are incorrect, the interval can be too narrow"
 NAMES = {
     "accuracy": ("accuracy\u00a0% ↑", "share of correct predictions; higher is better"),
     "auroc": ("AUROC\u00a0% ↑", "how well the class probability ranks the classes; higher is better"),
@@ -36,8 +36,8 @@ NAMES = {
         "mean confidence − accuracy: above 0 probabilities are too high, below 0 too low; closer to 0 is better",
     ),
     "aurc": ("AURC\u00a0% ↓", f"mean selective risk over all coverages; lower is better; {FEW_ERRORS}"),
-    "brier": ("Brier ↓", f"squared error of the probabilities, 0 to 2; lower is better; {FEW_ERRORS}"),
-    "nll": ("NLL ↓", f"negative log-likelihood of the label, in nats; lower is better; {FEW_ERRORS}"),
+    "brier": ("Brier ↓", "squared error of the probabilities, 0 to 2; lower is better"),
+    "nll": ("NLL ↓", "negative log-likelihood of the label, in nats; lower is better"),
 }
 AS_NUMBER = {"brier", "nll"}
 RECALLS = {f"{RECALL}0": "specificity", f"{RECALL}1": "sensitivity"}

@@ -159,6 +159,24 @@ def test_predictions_of_another_tool_are_calibrated_and_decided(tmp_path: Path) 
     assert metrics["coverage"] > 0.8
 
 
+def test_a_table_has_its_labels_by_the_names_of_the_calibration(tmp_path: Path) -> None:
+    random = np.random.default_rng(4)
+    p = random.uniform(0, 1, 200)
+    names = np.where(random.random(200) < p, "Tumor, groß", "kein Tumor")
+    lines = [f'{i},"{name}",{q}' for i, (name, q) in enumerate(zip(names, p, strict=True))]
+    table, out = tmp_path / "table.csv", tmp_path / "calibration.json"
+    table.write_text("\n".join(["bag_id,label,p_1", *lines]) + "\n", encoding="utf-8")
+    words = ["--classes", "kein Tumor", "--classes", "Tumor, groß", "--without", "deferral,ood"]
+    run("calibrate", table, "--out", out, *words)
+    run("decide", table, "--calibration", out, "--out", tmp_path / "decided")
+    decided = read_predictions(tmp_path / "decided")
+    assert decided.provenance.classes == ("kein Tumor", "Tumor, groß")
+    assert decided.bags.labels.values.tolist() == (names == "Tumor, groß").astype(int).tolist()
+    swapped = ["--classes", "Tumor, groß", "--classes", "kein Tumor"]
+    with pytest.raises(DataError, match="the classes that were calibrated: kein Tumor, Tumor, groß"):
+        run("decide", table, "--calibration", out, "--out", tmp_path / "swapped", *swapped)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

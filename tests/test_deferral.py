@@ -296,6 +296,19 @@ def test_one_error_is_counted_as_one() -> None:
     assert "at best 1 error among the " in rule.refused
 
 
+def test_a_refusal_without_an_error_says_that_it_is_chance() -> None:
+    random = np.random.default_rng(30)
+    rules = [
+        fit_deferral(random.random(85), np.ones(85, bool), MEASURE, DeferralGoal(0.05, 0.9), seed=run)
+        for run in range(100)
+    ]
+    reasons = [rule.refused for rule in rules if rule.refused]
+    assert reasons
+    for reason in reasons:
+        found = re.search(r"at best 0 errors among the (\d+) .* 45 pass\); so few are there by chance", reason)
+        assert found is not None and int(found[1]) < 45
+
+
 def test_bags_with_an_infinite_uncertainty_are_deferred() -> None:
     uncertainty = np.where(np.arange(400) % 2, np.inf, np.random.default_rng(3).uniform(0, 1, 400))
     rule = fit_deferral(uncertainty, np.isfinite(uncertainty), MEASURE, DeferralGoal(0.05, 0.9))

@@ -191,3 +191,8 @@ def test_probabilities_that_do_not_sum_to_one_are_refused() -> None:
 def test_mutual_information_keeps_its_digits_where_alpha_is_far_below_one(alpha: list[float]) -> None:
     value = Dirichlet(torch.tensor([alpha], dtype=torch.float64)).mutual_information().item()
     assert abs(mpmath.mpf(value) - exact(alpha)["mutual_information"]) < 1e-14
+
+
+def test_the_entropy_of_a_certain_prediction_is_zero_and_not_negative_zero() -> None:
+    certain = Categorical(torch.eye(3, dtype=torch.float64)).entropy()
+    assert certain.tolist() == [0, 0, 0] and not torch.signbit(certain).any()

@@ -141,6 +141,17 @@ def test_the_strongest_evidence_is_the_nearest_to_its_limit_which_is_an_alarm_on
     assert (reached.strongest(), reached.alarms) == (1, {"b": "1-0"})
 
 
+def test_evidence_near_one_is_shown_as_a_number(tmp_path: Path) -> None:
+    course = monitor(calibrated(a=np.arange(20.0)), [batch("1", a=np.zeros(1)), batch("2", a=np.zeros(1))])
+    shown = replace(course, log10_evidence=np.array([[-0.04], [3.68]]), log10_limits=(4.0,))
+    [table] = shown.tables()
+    assert [row[table.heading.index("evidence")] for row in table.rows] == ["0.912", "10^3.7"]
+    calm = replace(shown, log10_evidence=np.array([[-0.04], [-0.1]]))
+    assert "The strongest evidence was 0.912 (a); 10^4.0 would be an alarm." in str(calm)
+    page = render_page(calm).decode()
+    assert "<td>0.794</td><td>0.912</td>" in page and "10^-" not in page and "<sup>-" not in page
+
+
 def test_of_a_patient_one_bag_counts_drawn_from_the_first_batch_with_any() -> None:
     value, drawn = np.zeros(3), set()
     for seed in range(20):

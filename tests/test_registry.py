@@ -11,6 +11,7 @@ from miue.bags.names import strip_endings
 from miue.common import parts
 from miue.common.errors import ConfigError
 from miue.common.registry import Registry
+from miue.model.part import find_part
 
 REGISTRIES = {name: value for name, value in vars(parts).items() if isinstance(value, Registry)}
 
@@ -140,3 +141,17 @@ def test_a_part_that_is_registered_takes_the_place_of_an_entry_point_that_was_us
         assert registry["tau"] > 6
     registry.register("tau", 6.0)
     assert registry["tau"] == 6.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        ("method", "Attention", "method 'Attention': .* got the name of a network; pass it as the network"),
+        ("network", "mlp", "got the name of an encoder; pass it as the encoder, or choose one of these"),
+        ("encoder", "deterministic", "got the name of a method"),
+        ("distance", "mahalanobi", "did you mean 'mahalanobis'"),
+    ],
+)
+def test_the_name_of_another_kind_of_part_is_answered_with_its_kind(kind: str, name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        find_part(kind, name)

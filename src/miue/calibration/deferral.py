@@ -153,13 +153,14 @@ def fit_deferral(
     passed = fallback_tests(p, shares)
     if not passed.any():
         best = min(np.flatnonzero(shares), key=lambda start: p[start])
+        by_chance = "" if errors[best] else "; so few are there by chance, which more bags make rarer"
         return refuse_all(
             measure,
             goal,
             len(testing),
             f"no threshold on {measure} passed the tests by {plural(len(testing), 'bag')}: at best "
             f"{plural(int(errors[best]), 'error')} among the {counts[best]} most certain ones, where they begin "
-            f"(without an error, {first} pass)",
+            f"(without an error, {first} pass){by_chance}",
         )
     last = int(np.flatnonzero(passed)[-1])
     return Deferral(

@@ -57,7 +57,7 @@ class PredictiveDistribution(ABC):
 
         Reference: Liu & Ji 2024, Appendix B.1.
         """
-        return -torch.xlogy(self.probabilities, self.probabilities).sum(-1)
+        return 0 - torch.xlogy(self.probabilities, self.probabilities).sum(-1)  # of a certain one 0, not −0
 
     @abstractmethod
     def expected_entropy(self) -> Float[Tensor, "n"]:

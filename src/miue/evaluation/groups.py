@@ -78,8 +78,8 @@ def _metrics_by_group(groups: Mapping[str, GroupEvaluation], classes: Sequence[s
         rows.append((name, f"{one.bags.labelled:,}", accuracy, _interval(one), *shares, nll))
     of_classes = ("spec.", "sens.") if two else ("balanced acc.",)
     notes = [
-        "Labeled bags not known to be out of distribution, in %; NLL in nats. The interval is the exact one of "
-        "the accuracy."
+        "Labeled bags not known to be out of distribution, in %; NLL in nats. The interval is that of the "
+        "accuracy (exact; wider where patients are known to have several bags, which depend on each other)."
     ]
     if two:
         notes.append(

@@ -72,6 +72,14 @@ def find_part(kind: str, part: PartLike) -> Part:
         return _named(kind, name, part_at(kind, part))
     if isinstance(part, str):
         name = registry.canonical(part)
+        other = next((one for one, parts in REGISTRIES.items() if part not in registry and part in parts), None)
+        if other is not None:
+            raise ConfigError(
+                item=f"{kind} {part!r}",
+                wanted=f"one of {', '.join(sorted(registry))}",
+                got=f"the name of {'an' if other == 'encoder' else 'a'} {other}",
+                fix=f"pass it as the {other}, or choose one of these",
+            )
         registered = registry[part]
         if not callable(registered):
             raise ConfigError(

@@ -141,7 +141,8 @@ class Course(PrintsAsTable):
         if self.alarm_batch is not None:
             return f"Alarm since {self.alarm_batch}: {bags}, {compared}. They differ in {', '.join(self.alarms)}."
         column = self.strongest()
-        evidence = f"10^{self.log10_evidence[:, column].max():.1f} ({self.scores[column]})"
+        highest = describe_evidence(float(self.log10_evidence[:, column].max()))
+        evidence = f"{highest} ({self.scores[column]})"
         limit = f"10^{self.log10_limits[column]:.1f} would be an alarm"
         return f"No alarm: {bags}, {compared}. The strongest evidence was {evidence}; {limit}."
 
@@ -161,7 +162,7 @@ class Course(PrintsAsTable):
                     f"{len(batch.ids):,}",
                     f"{len(of_batch):,}",
                     *("—" if mix is None else mix.percent(label) for label in labels),
-                    "—" if last is None else f"10^{last[column]:.1f}",
+                    "—" if last is None else describe_evidence(float(last[column])),
                     "—" if last is None else self.scores[column],
                     ", ".join(raised) or "—",
                 )
@@ -252,6 +253,16 @@ def monitor(
         ids=tuple(ids[row] for row in order),
         log10_evidence=evidence,
     )
+
+
+def describe_evidence(log10_evidence: float) -> str:
+    """Return an evidence as text: a number near 1, which is neutral, a power of ten of others.
+
+    >>> describe_evidence(-0.04), describe_evidence(1.2), describe_evidence(3.68)
+    ('0.912', '15.8', '10^3.7')
+    """
+    is_near = -1 <= log10_evidence < 2
+    return f"{10**log10_evidence:.3g}" if is_near else f"10^{log10_evidence:.1f}"
 
 
 def is_mix(score: str) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.monitoring.course import Course, is_mix
+from miue.monitoring.course import Course, describe_evidence, is_mix
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 960, 320, 46, 28  # of the figure, in pixels
 POINTS = 1500  # of a line at most
@@ -21,16 +21,16 @@ class Line:
     Attributes:
         name: of the score.
         points: of the polyline.
-        end: log10 of its evidence after the last bag.
-        highest: the highest it was.
+        end: its evidence after the last bag, in words.
+        highest: the highest it was, likewise.
         alarm: the bag of its first alarm, "" without one.
         is_mix: whether it is of the class mix.
     """
 
     name: str
     points: str
-    end: float
-    highest: float
+    end: str
+    highest: str
     alarm: str
     is_mix: bool
 
@@ -100,4 +100,5 @@ def _line(course: Course, column: int, frame: Frame) -> Line:
     points = " ".join(f"{frame.x(row + 1)},{frame.y(float(evidence[row]))}" for row in drawn.tolist())
     score = course.scores[column]
     alarm = course.alarms.get(score, "")
-    return Line(score, points, float(evidence[-1]), float(evidence.max()), alarm, is_mix(score))
+    end, highest = (describe_evidence(float(value)) for value in (evidence[-1], evidence.max()))
+    return Line(score, points, end, highest, alarm, is_mix(score))

@@ -86,7 +86,7 @@ class Deferral(BaseModel):
     @property
     def promise(self) -> str:
         """What is promised, in words, and how the test bags came out."""
-        accepted = f"{self.accepted} accepted of {plural(self.bags, 'test bag')}"
+        accepted = f"{self.accepted:,} accepted of {plural(self.bags, 'test bag')}"
         tested = "no threshold passed" if self.refused else f"{plural(self.errors, 'error')} among {accepted}"
         return f"error among the accepted ≤ {self.max_error:g} at confidence {self.confidence:g}; {tested}"
 
@@ -159,7 +159,7 @@ def fit_deferral(
             goal,
             len(testing),
             f"no threshold on {measure} passed the tests by {plural(len(testing), 'bag')}: at best "
-            f"{plural(int(errors[best]), 'error')} among the {counts[best]} most certain ones, where they begin "
+            f"{plural(int(errors[best]), 'error')} among the {counts[best]:,} most certain ones, where they begin "
             f"(without an error, {first} pass){by_chance}",
         )
     last = int(np.flatnonzero(passed)[-1])

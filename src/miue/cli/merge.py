@@ -20,9 +20,14 @@ def merge(
     shards: Annotated[list[Path], typer.Argument(metavar="SHARD", help="Folders of all shards, in any order.")],
     out: Out,
     table_format: Annotated[
-        str,
-        typer.Option("--format", metavar="parquet|csv", help="Format of the instances.", rich_help_panel=OUTPUT),
-    ] = "parquet",
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="parquet|csv",
+            help="Format of the instances, instead of that of the shards.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -41,7 +46,8 @@ def merge(
     from miue.predictions.folder import check_table_format
 
     refuse_existing(out, PREDICTIONS, overwrite=overwrite)
-    check_table_format(table_format)
+    if table_format is not None:
+        check_table_format(table_format)
     predictions = merge_predictions(
         shards, out, overwrite=overwrite, table_format=table_format, progress=not quiet
     )

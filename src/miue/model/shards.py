@@ -21,6 +21,7 @@ from miue.common.progress import bar
 from miue.model.predict import NoReadableBag
 from miue.predictions.folder import Predictions, read_predictions
 from miue.predictions.provenance import Provenance, ShardOf
+from miue.predictions.stored_instances import StoredInstances
 from miue.predictions.stream import PredictionStream
 from miue.predictions.table import PredictionTable
 from miue.tasks import Shard
@@ -64,7 +65,7 @@ def merge_predictions(
     out: Path | str,
     *,
     overwrite: bool = False,
-    table_format: str = "parquet",
+    table_format: str | None = None,
     progress: bool = False,
 ) -> Predictions:
     """Write the predictions of all shards to one folder, byte for byte as without shards, and return them.
@@ -73,7 +74,7 @@ def merge_predictions(
         folders: of all shards, in any order.
         out: folder to write.
         overwrite: replace what is there.
-        table_format: of the instances, "parquet" or "csv".
+        table_format: of the instances, "parquet" or "csv"; None for that of the shards.
         progress: show a bar with the time left.
 
     Raises:
@@ -92,6 +93,9 @@ def merge_predictions(
     of_shard = first.shard
     assert of_shard is not None
     calibration = _read_calibration(of_shard)
+    if table_format is None:
+        in_parts = any(isinstance(shard.instances, StoredInstances) for shard in shards)
+        table_format = "parquet" if in_parts else "csv"
 
     def complete(predictions: Predictions) -> Predictions:
         parts = [shard.bags.training_parts for shard in shards]

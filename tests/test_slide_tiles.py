@@ -113,6 +113,15 @@ def test_image_statistics_are_stored_read_packed_and_concatenated(slide: Path, t
     np.testing.assert_array_equal(again.batch([0], statistics=True).statistics, stored)
 
 
+def test_image_statistics_are_read_whatever_else_the_file_states(tmp_path: Path) -> None:
+    stored = np.random.default_rng(0).normal(size=(7, 27)).astype(np.float32)
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file["features"], file["image_statistics"] = np.ones((7, 3), np.float32), stored
+    statistics = load_bags(tmp_path).bags.batch([0], statistics=True).statistics
+    assert statistics is not None
+    np.testing.assert_array_equal(statistics, stored)
+
+
 def test_a_model_of_tiles_reads_statistics_and_names_their_absence(slide: Path, tmp_path: Path) -> None:
     tile_slide(slide, tmp_path / "a.h5", Tiling(patch_px=64), plain_encoder())
     with h5py.File(tmp_path / "a.h5") as file:

@@ -2,8 +2,8 @@
 
 CLAM: ``features`` (n, D), ``coords`` (n, 2) in level-0 pixels, no attributes; the side of a patch is stored in
 the file of the same name in ``patches/``. TRIDENT: attributes of ``coords`` say the side, of which
-``patch_size_level0`` is that of the grid; what it does not know is the text 'None'; where ``miue data tile`` wrote
-it, ``image_statistics`` (n, S). STAMP: ``feats``, and
+``patch_size_level0`` is that of the grid; what it does not know is the text 'None'. Any of them may have
+``image_statistics`` (n, S), as ``miue data tile`` writes them. STAMP: ``feats``, and
 ``coords`` in µm with the attributes ``unit`` and ``tile_size_um`` of the file (at first called ``tile_size``).
 STAMP 1 stated no unit: its tiles are 256 µm wide, and its ``coords`` count 224 for each.
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ def open_hdf5(path: Path) -> Iterator[OpenFile]:
         _refuse_longer(path, file.userblock_size)
         with refusing(path, "an HDF5 file of features", OSError, RuntimeError, KeyError, ValueError, TypeError):
             opened = _opened(path, file)
+            opened = replace(opened, statistics=_statistics(path, file, opened.features))
         yield opened
 
 
@@ -184,7 +186,6 @@ def _opened(path: Path, file: Any) -> OpenFile:
         coords, of_coords = partial(_corners, path, stored), stored.attrs
         if features.name == "/feats" and "unit" not in file.attrs and _is_of_stamp_1(file, coords()):
             return _stamp_1(file, features, coords)
-    statistics = _statistics(path, file, features)
     if "unit" in file.attrs or (where is not None and "tile_size_um" in file.attrs):
         return _stamp(file, features, coords)
     if "patch_size_level0" in of_coords or "encoder" in features.attrs:
@@ -195,7 +196,6 @@ def _opened(path: Path, file: Any) -> OpenFile:
             patch_size=_number(of_coords, "patch_size_level0"),
             extractor=_text(features.attrs, "encoder"),
             patch_scale=scale_at(_number(of_coords, "patch_size"), _number(of_coords, "target_magnification")),
-            statistics=statistics,
         )
     return OpenFile(format="CLAM" if features.name == "/features" else "HDF5", features=features, coords=coords)
 

@@ -116,6 +116,38 @@ def test_a_moved_folder_of_slide2vec_keeps_its_positions(tmp_path: Path) -> None
     assert np.array_equal(corners_of(bags, 0), CORNERS)
 
 
+def test_the_scale_of_slide2vec_is_the_one_that_was_requested(tmp_path: Path) -> None:
+    root = slide2vec(tmp_path / "data")
+    for name in "ab":
+        path = root / "tile_embeddings" / f"{name}.meta.json"
+        facts = {**json.loads(path.read_text()), "requested_tile_size_px": 224, "requested_spacing_um": 0.5}
+        path.write_text(json.dumps(facts))
+    assert load_bags(root).bags.patch_scales == ("224 px of 0.5 µm",)
+
+
+def test_tiles_of_a_class_of_slide2vec_have_their_positions_in_a_folder_of_the_class(tmp_path: Path) -> None:
+    slide2vec(tmp_path / "data")
+    root = tmp_path / "moved"
+    for kind in ("tile_embeddings", "tiles"):
+        (root / kind).mkdir(parents=True)
+        (tmp_path / "data" / kind).rename(root / kind / "tumor")
+    bags = load_bags(root).bags
+    assert bags.extractor == "uni2" and np.array_equal(corners_of(bags, 1), CORNERS)
+
+
+def test_features_of_slide2vec_without_their_tiles_keep_what_is_stated_and_say_what_is_missing(
+    tmp_path: Path,
+) -> None:
+    root = slide2vec(tmp_path / "data")
+    for path in (root / "tiles").iterdir():
+        path.unlink()
+    loaded = load_bags(root)
+    assert loaded.bags.extractor == "uni2" and loaded.bags.coords is None
+    assert loaded.notes == (
+        "no tiles/<slide>.coordinates.npz of slide2vec, which has the positions of patches (2 of 2 bags)",
+    )
+
+
 @pytest.mark.parametrize("write", [slideflow, slide2vec, torchmil])
 def test_positions_of_another_number_are_refused_by_name(write: Callable[[Path], Path], tmp_path: Path) -> None:
     root = write(tmp_path / "data")

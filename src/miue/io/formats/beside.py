@@ -2,7 +2,8 @@
 
 slideflow: ``<slide>.index.npz`` (or ``.npy``) beside ``<slide>.pt`` holds the centers of tiles, and
 ``bags_config.json`` names the extractor. slide2vec: ``<slide>.meta.json`` beside ``tile_embeddings/<slide>.pt``
-states encoder and side of a tile, and ``tiles/<slide>.coordinates.npz`` holds the corners. torchmil:
+states encoder and side of a tile, and ``tiles/<slide>.coordinates.npz`` holds the corners; where tiles of some
+class alone were encoded, they are in ``tile_embeddings/<class>`` and ``tiles/<class>``. torchmil:
 ``coords/<bag>.npy`` lies next to ``features/<extractor>/``.
 """
 
@@ -19,12 +20,13 @@ import numpy as np
 
 from miue.bags.coords import grid_step
 from miue.io.formats.arrays import UNREADABLE, Member, memory_mapped, opened_archive
-from miue.io.formats.base import OpenFile, bag_error, refusing, scale_at, scale_over
+from miue.io.formats.base import OpenFile, bag_error, refusing, scale_at, scale_in_words, scale_over
 
 INDICES = (".index.npz", ".index.npy")
 COORDINATES = ".coordinates.npz"
 CENTERS = "coords of slideflow are centers; corners lie half the step of the grid from them"
 NO_CORNERS = "coords of slideflow are centers, and left out where no grid shows how far corners lie from them"
+NO_TILES = "no tiles/<slide>.coordinates.npz of slide2vec, which has the positions of patches"
 MAGNIFICATION = re.compile(r"([1-9][0-9]{0,2}(?:\.[0-9]{1,3})?)x", re.IGNORECASE)
 LARGEST_SIDE = 1 << 31  # of a tile
 LARGEST_TEXT = 1 << 20  # bytes of a JSON file that says what features are
@@ -95,19 +97,29 @@ def _scale_of_slideflow(facts: Mapping[str, Any]) -> str:
 def _of_slide2vec(path: Path, file: OpenFile) -> OpenFile | None:
     facts = _facts(path.with_name(f"{path.stem}.meta.json"))
     stated = facts.get("coordinates_npz_path")
-    places = [path.parent.parent / "tiles" / (path.stem + COORDINATES)]
-    places += [Path(stated)] if isinstance(stated, str) and stated.endswith(".npz") else []
-    where = next((one for one in places if one.is_file()), None)
-    if not facts or where is None:
+    if not isinstance(stated, str) or not stated.endswith(".npz"):
         return None
-    side = facts.get("tile_size_lv0")
+    name, kind = path.stem + COORDINATES, path.parent
+    places = (kind.parent / "tiles" / name, kind.parent.parent / "tiles" / kind.name / name, Path(stated))
+    where = next((one for one in places if one.is_file()), None)
+    pixels, spacing = _size(facts, "requested_tile_size_px"), _size(facts, "requested_spacing_um")
     return replace(
         file,
         format="slide2vec",
-        coords=lambda: _positions(where, "x", "y"),
-        patch_size=float(side) if isinstance(side, int) and 0 < side < LARGEST_SIDE else None,
+        coords=None if where is None else lambda: _positions(where, "x", "y"),
+        patch_size=_size(facts, "tile_size_lv0"),
         extractor=file.extractor or str(facts.get("encoder_name") or ""),
+        patch_scale=scale_in_words(pixels, spacing),
+        notes=file.notes if where is not None else (*file.notes, NO_TILES),
     )
+
+
+def _size(facts: Mapping[str, Any], name: str) -> float | None:
+    """Return the positive number of that name, None where there is none."""
+    value = facts.get(name)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < LARGEST_SIDE:
+        return None
+    return float(value)
 
 
 def _of_torchmil(path: Path, file: OpenFile) -> OpenFile | None:

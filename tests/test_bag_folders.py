@@ -620,3 +620,36 @@ def test_files_that_are_not_read_are_said_and_such_as_cannot_be_are_bad_bags(tmp
     ):
         load_bags(folder)
     assert [one.bag for one in load_bags(folder, skip_bad=True).left_out] == ["e", "f"]
+
+
+def test_folders_of_classes_or_hospitals_are_read_as_one_where_no_bag_is_in_two(tmp_path: Path) -> None:
+    for number in range(4):
+        folder = tmp_path / "slides" / ("b", "a")[number % 2]
+        made_files.clam(folder, f"s{number}", made_files.features_of(5, seed=number))
+        made_files.clam_patches(folder, f"s{number}", 5, 256, 2.0)
+    opened = load_bags(tmp_path / "slides")
+    assert opened.bags.ids == ("s0", "s1", "s2", "s3")  # as if they were in one folder
+    assert opened.bags.patch_sizes is not None and set(opened.bags.patch_sizes.tolist()) == {512}
+    assert np.array_equal(opened.bags.batch([2]).instances.numpy(), made_files.features_of(5, seed=2))
+    assert opened.notes == ("bags of 2 folders were read: a/h5_files (2), b/h5_files (2)",)
+    made_files.clam(tmp_path / "slides" / "a", "s0", made_files.features_of(5))
+    with pytest.raises(
+        DataError,
+        match=r"several such folders: a/h5_files, b/h5_files, with the same bags \(s0\); pass one of these "
+        r"folders, or give each bag a name of its own",
+    ):
+        load_bags(tmp_path / "slides")
+
+
+def test_a_run_beside_the_features_is_no_folder_of_bags(slides: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, labels = slides
+    miue.train(load_bags(folder, labels=labels).bags, settings={"max_epochs": 1}, out=tmp_path / "run")
+    with pytest.raises(DataError, match="several such folders: .*run.*; pass one of these folders"):
+        load_bags(tmp_path)
+
+
+def test_the_adjacency_of_torchmil_is_no_folder_of_bags(tmp_path: Path) -> None:
+    for name, array in (("features/features_UNI", made_files.features_of(5)), ("adj", np.eye(5))):
+        (tmp_path / name).mkdir(parents=True)
+        np.save(tmp_path / name / "s.npy", array)
+    assert load_bags(tmp_path).bags.instance_shape == (6,)

@@ -268,3 +268,22 @@ def test_tables_in_folders_below_that_are_not_read_are_named(tmp_path: Path) -> 
     loaded = load_bags(tmp_path)
     assert loaded.bags.ids == ("s0", "s1")
     assert any("tumor" in note and "not read" in note for note in loaded.notes)
+
+
+@pytest.mark.parametrize("where", ["", "more"])
+def test_a_bag_file_among_tables_is_not_taken_for_the_only_bag(tmp_path: Path, where: str) -> None:
+    for number in range(3):
+        write_table(tmp_path / f"s{number}.csv", values_of(number))
+    (tmp_path / where).mkdir(exist_ok=True)
+    np.save(tmp_path / where / "centers.npy", np.zeros((3, 2)))
+    message = r"got 3 tables \(s0.csv, s1.csv, s2.csv\) and 1 other file \(.*centers.npy\); put those that are no"
+    for read in (load_bags, describe):
+        with pytest.raises(DataError, match=message):
+            read(tmp_path)
+
+
+def test_tables_about_bag_files_are_beside_them(tmp_path: Path) -> None:
+    np.save(tmp_path / "s.npy", np.zeros((3, 2)))
+    (tmp_path / "clinical.csv").write_text("slide_id,label,age\ns,a,50\n")
+    (tmp_path / "process_list.csv").write_text("slide_id,seg_level,use_padding\ns,1,1\n")
+    assert load_bags(tmp_path).bags.ids == ("s",)

@@ -8,15 +8,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from miue.common.errors import ConfigError
+from miue.common.errors import ConfigError, DataError, first_few
 from miue.common.folder_kinds import kind_of
+from miue.common.plural import plural
 from miue.io.folders.bag_folder import open_files
-from miue.io.folders.discovery import bag_files, has_bag_files
+from miue.io.folders.discovery import bag_files, bag_files_below, has_bag_files
 from miue.io.loaded import FoundBags, LeftOut, LoadedBags, ReadOptions, refuse_or_skip
 from miue.io.raw_bags import to_dataset
 from miue.io.store.store import read_raw_store
 from miue.io.tables.long_table import read_long_table
-from miue.io.tables.table_files import TableFiles, find_tables, is_table_file, may_have_features
+from miue.io.tables.table_files import (
+    TableFiles,
+    find_tables,
+    is_table_file,
+    may_have_features,
+    most_alike,
+    tables_in,
+)
 
 
 def find_bags(
@@ -61,12 +69,37 @@ def is_folder(path: Path) -> bool:
 
 
 def is_long_table(path: Path) -> bool:
-    """Return whether there is a table of instances at ``path``, or a folder of them and of no other bag files."""
+    """Return whether there is a table of instances at ``path``, or a folder of them and of no other bag files.
+
+    Raises:
+        DataError: a folder of tables of instances in which there are a few other bag files.
+    """
     if not is_folder(path):
         return is_table_file(path)
-    if kind_of(path) is not None or has_bag_files(path):
+    if kind_of(path) is not None:
+        return False
+    if has_bag_files(path):
+        _refuse_files_among_tables(path)
         return False
     return any(map(may_have_features, find_tables(path)))
+
+
+def _refuse_files_among_tables(folder: Path) -> None:
+    """Raise where more tables of a folder are alike than it has bag files, so that either may be the bags."""
+    tables = tables_in(folder)
+    files = bag_files_below(folder) if len(tables) > 1 else []
+    if not 0 < len(files) < len(tables):
+        return
+    alike = most_alike(tables)
+    if len(alike) <= len(files):
+        return
+    raise DataError(
+        item=repr(str(folder)),
+        wanted="bags of one kind: tables of instances, or other bag files",
+        got=f"{plural(len(alike), 'table')} ({first_few(file.name for file in alike)}) and "
+        f"{plural(len(files), 'other file')} ({first_few(str(file.relative_to(folder)) for file in files)})",
+        fix="put those that are no bags, or of another kind, elsewhere",
+    )
 
 
 def features_of_model(path: Path, names: Sequence[str]) -> tuple[str, ...]:

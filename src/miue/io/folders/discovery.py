@@ -10,6 +10,7 @@ from pathlib import Path
 from miue.bags.names import TABLES
 from miue.common.errors import ConfigError, DataError, first_few, not_a_folder
 from miue.common.files import refuse_undecodable_name
+from miue.common.folder_kinds import kind_of
 from miue.common.plural import plural
 from miue.io.formats.bag_paths import STORE, bag_name, ending_of, takes_folders
 from miue.io.formats.beside import holds_positions
@@ -19,7 +20,7 @@ from miue.io.formats.spatial_data import is_spatial_data, table_asked_for
 
 NO_BAGS = (
     *("patches", "masks", "stitches", "thumbnails", "visualization", "contours", "contours_geojson"),
-    *("coords", "labels", "patch_labels", "slice_labels"),  # torchmil's, of which its features are beside
+    *("coords", "labels", "patch_labels", "slice_labels", "adj"),  # torchmil's, of which its features are beside
 )
 ABOUT_BAGS = (
     ".csv",
@@ -56,9 +57,10 @@ class BagFiles:
 def bag_files(folder: Path, feature_key: str = "") -> BagFiles:
     """Return the bag files of ``folder``, or the one bag of a SpatialData store or of another reader's folder.
 
-    They are in the folder itself, or in the only folder below it that has any. Of CLAM's ``h5_files`` and
-    ``pt_files``, which hold the same features, the first is taken, since it has the coords. Where there is no such
-    file, the folders of images are the bags. Of a SpatialData store, the bag is a table of its features.
+    They are in the folder itself, or in those below it, such as one for each class or hospital, if no bag is in
+    two of these. Of CLAM's ``h5_files`` and ``pt_files``, which hold the same features, the first is taken, since
+    it has the coords. Where there is no such file, the folders of images are the bags. Of a SpatialData store, the
+    bag is a table of its features.
 
     Args:
         folder: where they are.
@@ -66,7 +68,8 @@ def bag_files(folder: Path, feature_key: str = "") -> BagFiles:
 
     Raises:
         StorageError: no such folder.
-        DataError: no bag files, several folders of them, or a store with several tables and none asked for.
+        DataError: no bag files, several folders with the same bags, or a store with several tables and none asked
+            for.
         ConfigError: a table is asked for where no bag is a SpatialData store.
     """
     if not folder.is_dir():
@@ -84,10 +87,10 @@ def bag_files(folder: Path, feature_key: str = "") -> BagFiles:
     below = _folders_below(folder)
     with_files = _without_twins([one for one in below if _files_in(one)])
     if with_files:
-        only = _only(with_files, folder)
-        return BagFiles(
-            str(folder), _by_id(_files_in(only), feature_key), _sentences(_others(only), _not_read(only))
-        )
+        _refuse_same_bags(with_files, folder)
+        found = sorted((file for one in with_files for file in _files_in(one)), key=lambda file: file.name)
+        not_read = _sentences(_several(with_files, folder), _others(*with_files), *map(_not_read, with_files))
+        return BagFiles(str(folder), _by_id(found, feature_key), not_read)
     with_images = [one for one in below if has_images(one)]
     images = [one for one in with_images if one not in {other.parent for other in with_images}]
     only = _only(list(dict.fromkeys(one.parent for one in images)), folder)
@@ -107,9 +110,14 @@ def bag_files(folder: Path, feature_key: str = "") -> BagFiles:
 
 def has_bag_files(folder: Path) -> bool:
     """Return whether a folder, or one below it, has bag files or images, as ``bag_files`` looks for them."""
-    if _is_bag_folder(folder) or _files_in(folder):
-        return True
-    return any(_files_in(below) or has_images(below) for below in _folders_below(folder))
+    return bool(bag_files_below(folder)) or any(map(has_images, _folders_below(folder)))
+
+
+def bag_files_below(folder: Path) -> list[Path]:
+    """Return the bag files of a folder, the folder itself if it is one, or those of the folders below it."""
+    if _is_bag_folder(folder):
+        return [folder]
+    return _files_in(folder) or [file for below in _folders_below(folder) for file in _files_in(below)]
 
 
 def _by_id(files: list[Path], feature_key: str = "") -> dict[str, tuple[Path, ...]]:
@@ -164,11 +172,12 @@ def _is_bag_folder(folder: Path) -> bool:
     return is_spatial_data(folder) if ending == STORE else folder.is_dir() and takes_folders(ending)
 
 
-def _others(folder: Path) -> str:
-    """Return which files of a folder are neither bag files nor tables or notes about them, "" for none."""
+def _others(*folders: Path) -> str:
+    """Return which files of folders are neither bag files nor tables or notes about them, "" for none."""
     known = (*READERS, *ABOUT_BAGS)
     others = [
         path
+        for folder in folders
         for path in sorted(folder.iterdir())
         if not path.name.startswith(".") and path.suffix.lower() not in known and not path.is_dir()
     ]
@@ -220,8 +229,26 @@ def _without_twins(folders: list[Path]) -> list[Path]:
     return [below for below in folders if not (below.name == "pt_files" and below.parent in with_coords)]
 
 
-def _only(folders: list[Path], folder: Path) -> Path:
-    """Return the one folder that has bags.
+def _refuse_same_bags(folders: list[Path], folder: Path) -> None:
+    """Raise unless each bag is in one of the folders alone, and none of several is one that miue wrote.
+
+    Raises:
+        DataError: folders of the same bags, as those of two encoders are, or of something else, such as a run.
+    """
+    counts = Counter(name for one in folders for name in {bag_name(file) for file in _files_in(one)})
+    same = [name for name, count in counts.items() if count > 1]
+    if same or any(kind_of(one) is not None for one in folders):
+        _only(folders, folder, same)
+
+
+def _several(folders: list[Path], folder: Path) -> str:
+    """Return which folders the bags are in, "" where it is one."""
+    counted = (f"{one.relative_to(folder)} ({len(_files_in(one)):,})" for one in folders)
+    return f"bags of {len(folders):,} folders were read: {first_few(counted)}" if len(folders) > 1 else ""
+
+
+def _only(folders: list[Path], folder: Path, same: Sequence[str] = ()) -> Path:
+    """Return the one folder that has bags; ``same`` are names of bags that are in several.
 
     Raises:
         DataError: none or several.
@@ -229,7 +256,7 @@ def _only(folders: list[Path], folder: Path) -> Path:
     if len(folders) == 1:
         return folders[0]
     item = repr(str(folder))
-    wanted = f"bag files ending in {', '.join(READERS)}, in it or in one folder below it, or folders of images"
+    wanted = f"bag files ending in {', '.join(READERS)}, in it or in folders below it, or folders of images"
     if not folders:
         fix = "check the path; features of slides come from 'miue data tile', CLAM, TRIDENT or STAMP"
         if has_images(folder):
@@ -243,7 +270,8 @@ def _only(folders: list[Path], folder: Path) -> Path:
             fix = f"write each slide as SpatialData, with tables/ and shapes/ in its {STORE}, as lazyslide does"
         got = ", ".join(others)
         raise DataError(item=item, wanted=wanted, got=f"none; {got}" if got else "none", fix=fix)
-    names = ", ".join(str(below.relative_to(folder)) for below in folders)
-    raise DataError(
-        item=item, wanted=wanted, got=f"several such folders: {names}", fix="pass one of these folders"
-    )
+    got = f"several such folders: {', '.join(str(below.relative_to(folder)) for below in folders)}"
+    fix = "pass one of these folders"
+    if same:
+        got, fix = f"{got}, with the same bags ({first_few(same)})", f"{fix}, or give each bag a name of its own"
+    raise DataError(item=item, wanted=wanted, got=got, fix=fix)

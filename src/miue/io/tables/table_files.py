@@ -23,7 +23,7 @@ def is_table_file(path: Path) -> bool:
 
 def find_tables(folder: Path) -> list[Path]:
     """Return the tables in a folder; where there are none, those in the folders directly below it."""
-    return _tables_in(folder) or [table for below in _folders_in(folder) for table in _tables_in(below)]
+    return tables_in(folder) or [table for below in _folders_in(folder) for table in tables_in(below)]
 
 
 def may_have_features(table: Path) -> bool:
@@ -32,6 +32,14 @@ def may_have_features(table: Path) -> bool:
         return bool(possible_features(read_header(table), {}))
     except MiueError:
         return True
+
+
+def most_alike(tables: Sequence[Path]) -> list[Path]:
+    """Return the tables with the features that most of them have, none where none has any."""
+    headers, _ = _headers(tables)
+    features = {header: frozenset(possible_features(header, {})) for header in set(headers.values())}
+    first = _usual(headers, features)
+    return [] if first is None else [one for one in headers if features[headers[one]] == features[headers[first]]]
 
 
 @dataclass(frozen=True)
@@ -117,7 +125,7 @@ def name_of_bag(file: Path) -> str:
     return file.name[: -len(ending)]
 
 
-def _tables_in(folder: Path) -> list[Path]:
+def tables_in(folder: Path) -> list[Path]:
     """Return the tables of a folder by name, links to files that are gone among them."""
     return [
         file
@@ -215,7 +223,7 @@ def _not_read_note(others: Sequence[Path]) -> tuple[str, ...]:
 
 def _below_note(folder: Path) -> tuple[str, ...]:
     """Return which folders have tables that are not read, as the folder above has some."""
-    if not _tables_in(folder):
+    if not tables_in(folder):
         return ()
-    below = [one.name for one in _folders_in(folder) if _tables_in(one)]
+    below = [one.name for one in _folders_in(folder) if tables_in(one)]
     return (f"tables in folders of {folder.name!r} were not read: {first_few(below)}",) if below else ()

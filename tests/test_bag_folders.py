@@ -641,6 +641,21 @@ def test_folders_of_classes_or_hospitals_are_read_as_one_where_no_bag_is_in_two(
         load_bags(tmp_path / "slides")
 
 
+@pytest.mark.parametrize("names", [("train", "test"), ("Training/normal", "Val/normal", "other")])
+def test_folders_of_splits_are_not_read_as_one_set_whose_split_is_drawn(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    for number, name in enumerate(names):
+        made_files.trident(tmp_path / name, f"s{number}", made_files.features_of(5, seed=number))
+    with pytest.raises(
+        DataError,
+        match=r"several such folders: .*, named like splits; pass one of these folders, such as that of the "
+        r"training bags to 'miue train'",
+    ):
+        load_bags(tmp_path)
+    assert load_bags(tmp_path / names[0]).bags.ids == ("s0",)
+
+
 def test_a_run_beside_the_features_is_no_folder_of_bags(slides: tuple[Path, Path], tmp_path: Path) -> None:
     folder, labels = slides
     miue.train(load_bags(folder, labels=labels).bags, settings={"max_epochs": 1}, out=tmp_path / "run")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from miue.bags.names import TABLES
+from miue.bags.table_columns import SPLIT_NAMES
 from miue.common.errors import ConfigError, DataError, first_few, not_a_folder
 from miue.common.files import refuse_undecodable_name
 from miue.common.folder_kinds import kind_of
@@ -87,7 +88,7 @@ def bag_files(folder: Path, feature_key: str = "") -> BagFiles:
     below = _folders_below(folder)
     with_files = _without_twins([one for one in below if _files_in(one)])
     if with_files:
-        _refuse_same_bags(with_files, folder)
+        _refuse_other_folders(with_files, folder)
         found = sorted((file for one in with_files for file in _files_in(one)), key=lambda file: file.name)
         not_read = _sentences(_several(with_files, folder), _others(*with_files), *map(_not_read, with_files))
         return BagFiles(str(folder), _by_id(found, feature_key), not_read)
@@ -229,16 +230,26 @@ def _without_twins(folders: list[Path]) -> list[Path]:
     return [below for below in folders if not (below.name == "pt_files" and below.parent in with_coords)]
 
 
-def _refuse_same_bags(folders: list[Path], folder: Path) -> None:
-    """Raise unless each bag is in one of the folders alone, and none of several is one that miue wrote.
+def _refuse_other_folders(folders: list[Path], folder: Path) -> None:
+    """Raise unless several folders are parts of one set of bags: no bag in two, no split, none that miue wrote.
 
     Raises:
-        DataError: folders of the same bags, as those of two encoders are, or of something else, such as a run.
+        DataError: folders of the same bags, as those of two encoders are, of splits, such as train and test, which
+            would be drawn anew, or of something else, such as a run.
     """
+    if len(folders) == 1:
+        return
     counts = Counter(name for one in folders for name in {bag_name(file) for file in _files_in(one)})
-    same = [name for name, count in counts.items() if count > 1]
-    if same or any(kind_of(one) is not None for one in folders):
-        _only(folders, folder, same)
+    if same := [name for name, count in counts.items() if count > 1]:
+        of = f", with the same bags ({first_few(same)})"
+        raise _several_folders(
+            folders, folder, of, "pass one of these folders, or give each bag a name of its own"
+        )
+    if any(word in SPLIT_NAMES for one in folders for word in map(str.lower, one.relative_to(folder).parts)):
+        fix = "pass one of these folders, such as that of the training bags to 'miue train'"
+        raise _several_folders(folders, folder, ", named like splits", fix)
+    if any(kind_of(one) is not None for one in folders):
+        raise _several_folders(folders, folder, "", "pass one of these folders")
 
 
 def _several(folders: list[Path], folder: Path) -> str:
@@ -247,8 +258,20 @@ def _several(folders: list[Path], folder: Path) -> str:
     return f"bags of {len(folders):,} folders were read: {first_few(counted)}" if len(folders) > 1 else ""
 
 
-def _only(folders: list[Path], folder: Path, same: Sequence[str] = ()) -> Path:
-    """Return the one folder that has bags; ``same`` are names of bags that are in several.
+def _wanted() -> str:
+    return f"bag files ending in {', '.join(READERS)}, in it or in folders below it, or folders of images"
+
+
+def _several_folders(folders: list[Path], folder: Path, what_they_are: str, fix: str) -> DataError:
+    """Return the error where several folders have bag files and are not read together."""
+    names = ", ".join(str(below.relative_to(folder)) for below in folders)
+    return DataError(
+        item=repr(str(folder)), wanted=_wanted(), got=f"several such folders: {names}{what_they_are}", fix=fix
+    )
+
+
+def _only(folders: list[Path], folder: Path) -> Path:
+    """Return the one folder that has bags.
 
     Raises:
         DataError: none or several.
@@ -256,7 +279,6 @@ def _only(folders: list[Path], folder: Path, same: Sequence[str] = ()) -> Path:
     if len(folders) == 1:
         return folders[0]
     item = repr(str(folder))
-    wanted = f"bag files ending in {', '.join(READERS)}, in it or in folders below it, or folders of images"
     if not folders:
         fix = "check the path; features of slides come from 'miue data tile', CLAM, TRIDENT or STAMP"
         if has_images(folder):
@@ -269,9 +291,5 @@ def _only(folders: list[Path], folder: Path, same: Sequence[str] = ()) -> Path:
             others.append(f"{plural(stores, 'folder')} ending in {STORE} without tables or shapes")
             fix = f"write each slide as SpatialData, with tables/ and shapes/ in its {STORE}, as lazyslide does"
         got = ", ".join(others)
-        raise DataError(item=item, wanted=wanted, got=f"none; {got}" if got else "none", fix=fix)
-    got = f"several such folders: {', '.join(str(below.relative_to(folder)) for below in folders)}"
-    fix = "pass one of these folders"
-    if same:
-        got, fix = f"{got}, with the same bags ({first_few(same)})", f"{fix}, or give each bag a name of its own"
-    raise DataError(item=item, wanted=wanted, got=got, fix=fix)
+        raise DataError(item=item, wanted=_wanted(), got=f"none; {got}" if got else "none", fix=fix)
+    raise _several_folders(folders, folder, "", "pass one of these folders")

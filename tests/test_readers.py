@@ -214,7 +214,7 @@ def test_the_crops_of_a_video_are_averaged_and_that_is_said(tmp_path: Path) -> N
     np.save(tmp_path / "v.npy", clips)
     found = contents_of(tmp_path / "v.npy")
     assert (found.size, found.instance_shape) == (5, (6,))
-    assert found.notes == ("the 10 crops of each clip are averaged",)
+    assert found.notes == ("the 10 crops of each clip, or tiles of each region, are averaged",)
     np.testing.assert_allclose(read_rows(tmp_path / "v.npy", 0, 5), clips.mean(1), rtol=1e-6)
 
 

@@ -193,5 +193,5 @@ def _has_crops(features: Any) -> bool:
 
 def _form_notes(file: OpenFile) -> tuple[str, ...]:
     if _has_crops(file.features):
-        return (f"the {file.features.shape[1]} crops of each clip are averaged",)
+        return (f"the {file.features.shape[1]} crops of each clip, or tiles of each region, are averaged",)
     return ()

@@ -38,7 +38,7 @@ def test_a_table_of_clam(tmp_path: Path) -> None:
     assert found.ids == ("0070", "0071", "080")
     assert found.patients == ("007", "007", "08")
     assert found.labels == ("tumor", "normal", "normal")
-    assert found.class_names() == ("normal", "tumor") and found.has_patients
+    assert found.class_names() == ("normal", "tumor")
 
 
 def test_a_table_of_patho_bench_has_its_task_and_folds(tmp_path: Path) -> None:
@@ -68,15 +68,64 @@ def test_a_patient_without_slides_is_named(tmp_path: Path) -> None:
 
 
 def test_a_table_of_patients_alone_asks_for_the_table_of_slides(tmp_path: Path) -> None:
-    for name in ("01_a", "01_b", "02_a"):
+    for name in ("a01", "b01", "a02"):
         (tmp_path / f"{name}.csv").write_text("f\n1\n")
     for heading, column in (("PATIENT,ISUP", "PATIENT"), ("case_id,label", "case_id")):
         clinical = table(tmp_path, f"{heading}\n01,low\n02,high\n", "clinical.tsv")
-        expected = rf"'01_a', got only patients \(column '{column}'\), such as '01'; .*--slide-table.*slide_table="
+        expected = rf"'a01', got only patients \(column '{column}'\), such as '01'; .*--slide-table.*slide_table="
         with pytest.raises(DataError, match=expected):
             load_bags(tmp_path, labels=clinical, skip_bad=True)
-    of_bags = table(tmp_path, "PATIENT,ISUP\n01_a,low\n02_a,high\n", "clinical.tsv")
-    assert load_bags(tmp_path, labels=of_bags).bags.ids == ("01_a", "02_a")
+    of_bags = table(tmp_path, "PATIENT,ISUP\na01,low\na02,high\n", "clinical.tsv")
+    bags = load_bags(tmp_path, labels=of_bags).bags
+    assert bags.ids == ("a01", "a02") and bags.patients is None
+
+
+@pytest.mark.parametrize("mark", ["_", "-", ".", " "])
+def test_a_table_of_patients_labels_bags_whose_names_begin_with_theirs(tmp_path: Path, mark: str) -> None:
+    for name in (f"1{mark}b", f"1{mark}a", f"10{mark}a", "7"):
+        (tmp_path / f"{name}.csv").write_text("f\n1\n")
+    clinical = table(tmp_path, "PATIENT,ISUP,split\n10,low,train\n1,high,train\n", "clinical.tsv")
+    loaded = load_bags(tmp_path, labels=clinical)
+    assert loaded.bags.ids == (f"10{mark}a", f"1{mark}a", f"1{mark}b")
+    assert loaded.bags.patients == ("10", "1", "1")
+    assert loaded.bags.splits == ("train", "train", "train")
+    assert [loaded.bags.class_names[label] for label in loaded.bags.labels.values] == ["low", "high", "high"]
+    assert [(one.bag, one.is_bad) for one in loaded.left_out] == [("7", False)]
+    said = (
+        f"lists patients; 3 bags whose names begin with one of them are taken for theirs, such as '10{mark}a' for"
+    )
+    assert any(said in note for note in loaded.notes)
+    lacking = table(tmp_path, "PATIENT,ISUP\n10,low\n1,high\n3,low\n", "clinical.tsv")
+    with pytest.raises(DataError, match=r"1 that cannot \(3: listed in .*, but .* has no such bag\)"):
+        load_bags(tmp_path, labels=lacking)
+
+
+def test_a_bag_whose_name_begins_with_two_patients_is_named(tmp_path: Path) -> None:
+    for name in ("P1-2-a", "P1-3-a"):
+        (tmp_path / f"{name}.csv").write_text("f\n1\n")
+    clinical = table(tmp_path, "PATIENT,ISUP\nP1,low\nP1-2,high\n", "clinical.tsv")
+    with pytest.raises(
+        DataError, match=r"such as 'P1', and 'P1-2-a' begins with 'P1' and 'P1-2'; .*--slide-table"
+    ):
+        load_bags(tmp_path, labels=clinical)
+
+
+SLIDES_OF_TCGA = [f"TCGA-3C-AAL{n}-01Z-00-DX{n}.F6E9A5DF-D8CD-45CF-B460-C8B9690B954{n}" for n in range(4)]
+
+
+@pytest.mark.parametrize("columns", ["slide_id", "case_id", "slide_id.svs"])
+def test_slides_of_tcga_are_known_by_their_barcodes(tmp_path: Path, columns: str) -> None:
+    for name in SLIDES_OF_TCGA:
+        np.save(tmp_path / f"{name}.npy", np.ones((2, 3), np.float32))
+    names = {
+        "slide_id": [name.split(".")[0] for name in SLIDES_OF_TCGA],
+        "case_id": [name[:12] for name in SLIDES_OF_TCGA],
+        "slide_id.svs": [f"{name.split('.')[0]}.SVS" for name in SLIDES_OF_TCGA],
+    }
+    rows = "".join(f"{name},{'ab'[row % 2]}\n" for row, name in enumerate(names[columns]))
+    bags = load_bags(tmp_path, labels=table(tmp_path, f"{columns.partition('.')[0]},label\n{rows}")).bags
+    assert bags.ids == tuple(SLIDES_OF_TCGA) and bags.labels.values.tolist() == [0, 1, 0, 1]
+    assert bags.patients == (tuple(names["case_id"]) if columns == "case_id" else None)
 
 
 def test_spaces_around_a_patient_of_either_table_are_no_part_of_the_name(tmp_path: Path) -> None:
@@ -110,7 +159,7 @@ def test_a_byte_order_mark_and_windows_lines_are_no_part_of_a_name(tmp_path: Pat
 
 def test_endings_of_files_are_left_off_however_many(tmp_path: Path) -> None:
     found = read_label_table(table(tmp_path, "slide_id,label\na.svs,x\nb.1.h5,y\n"))
-    assert found.ids == ("a.svs", "b.1.h5") and not found.has_patients
+    assert found.ids == ("a.svs", "b.1.h5")
     assert [strip_endings(name) for name in (*found.ids, "c.svs.h5")] == ["a", "b.1", "c"]
     assert strip_endings("TCGA-3C-AALI-01Z.F6E9A5DF") == "TCGA-3C-AALI-01Z.F6E9A5DF"
 

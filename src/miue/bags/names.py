@@ -17,19 +17,38 @@ SLIDES_AND_IMAGES = (
 
 TABLES = (".csv.gz", ".csv", ".tsv.gz", ".tsv", ".parquet")
 
+TCGA_FILE = re.compile(r"(TCGA-[^.]+)\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+"""The name of a slide in the Genomic Data Commons: a barcode, and what makes the file unique."""
+
 NUMBERED = re.compile(r"bag_\d+")
 """The name of a bag without one of its own, which says its place in a list: other bags have it too."""
 
 
 def strip_endings(name: str) -> str:
-    """Return a bag's name without the endings of files.
+    """Return a bag's name without the endings of files, of a slide of TCGA the barcode.
 
     Letters with marks are in one form: file systems and programs differ in how they write them.
 
-    >>> strip_endings("007.svs"), strip_endings("TCGA-01.d2f4.svs.h5"), strip_endings("u\u0308") == "\u00fc"
-    ('007', 'TCGA-01.d2f4', True)
+    >>> strip_endings("007.svs"), strip_endings("s.d2f4.svs.h5"), strip_endings("u\u0308") == "\u00fc"
+    ('007', 's.d2f4', True)
+    >>> strip_endings("TCGA-3C-AALI-01Z-00-DX1.f6e9a5df-d8cd-45cf-b460-c8b9690b9544.svs")
+    'TCGA-3C-AALI-01Z-00-DX1'
     """
-    return normalize("NFC", _endings(tuple(READERS)).sub("", name.strip()))
+    plain = normalize("NFC", _endings(tuple(READERS)).sub("", name.strip()))
+    slide = TCGA_FILE.fullmatch(plain)
+    return slide[1] if slide else plain
+
+
+def patients_in_names(names: Sequence[str], patients: Sequence[str]) -> list[list[int]]:
+    """Return the indices of the patients with whose names the name of each bag begins, before a mark or a space.
+
+    >>> patients_in_names(["P1_a", "P10-2", "P1-2-b", "x"], ["P1", "P10", "P1-2"])
+    [[0], [1], [0, 2], []]
+    """
+    index = {strip_endings(patient): number for number, patient in enumerate(patients)}
+    plain = map(strip_endings, names)
+    beginnings = ([name[: mark.start()] for mark in re.finditer(r"[\W_]", name)] for name in plain)
+    return [[index[beginning] for beginning in of_name if beginning in index] for of_name in beginnings]
 
 
 def hints_at(wanted: Iterable[str], names: Sequence[str]) -> list[str]:

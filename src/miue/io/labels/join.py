@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import ne
 
 from miue.bags.classes import by_their_names, known_labels
-from miue.bags.names import hints_at, match_names
+from miue.bags.names import hints_at, match_names, patients_in_names, strip_endings
 from miue.bags.table_columns import read_classes
 from miue.common.errors import ConfigError, DataError
+from miue.common.plural import plural
 from miue.io.labels.label_table import LabelTable
 from miue.io.loaded import FoundBags, LeftOut, LoadedBags
 from miue.io.splits.splits import Splits
@@ -36,15 +38,16 @@ def label_bags(found: FoundBags, table: LabelTable | None, classes: Sequence[str
             got=f"{found.path!r}, which has labels of its own",
             fix="leave out --labels (in Python labels), or remove the labels from the bags",
         )
-    row_of, left_out = _match(table, found.ids, found.path)
+    row_of, left_out, note = _match(table, found.ids, found.path)
     loaded = found.read(list(row_of), left_out)
     bags = loaded.bags
     table = replace(table, labels=by_their_names(known_labels(table.labels, table.source, classes), classes))
     names = table.class_names(classes)
     rows = [row_of[name] for name in bags.ids]
     labels = read_classes([table.labels[row] for row in rows], table.source, "label", names)
-    patients = tuple(table.patients[row] for row in rows) if table.has_patients else None
-    bags = replace(bags, labels=labels, class_names=names, patients=patients)
+    patients = tuple(table.patients[row] for row in rows)
+    are_known = any(map(ne, map(strip_endings, patients), map(strip_endings, bags.ids)))
+    bags = replace(bags, labels=labels, class_names=names, patients=patients if are_known else None)
     folds = tuple(
         {name: fold[row] for name, row in zip(bags.ids, rows, strict=True) if fold[row]}
         for fold in table.folds.values()
@@ -52,31 +55,59 @@ def label_bags(found: FoundBags, table: LabelTable | None, classes: Sequence[str
     return replace(
         loaded,
         bags=bags,
+        notes=(*loaded.notes, *filter(None, [note])),
         folds=Splits(table.source, folds) if folds else loaded.folds,
         label_columns=table.columns,
     )
 
 
-def _match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[str, int], list[LeftOut]]:
-    """Return the row of each bag that the table lists, in its order, and what is in one of the two alone.
+def _match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[str, int], list[LeftOut], str]:
+    """Return the row of each bag that the table lists, in its order, what is in one of the two alone, and a note.
+
+    Of a table of patients, bags are listed whose names begin with that of their patient.
 
     Raises:
-        DataError: a name that may be that of two bags, or a table of patients, none of them the name of a bag.
+        DataError: a name that may be that of two bags, or a table of patients in which bags do not find theirs.
     """
     bag_rows = match_names(labels.ids, names, labels.source)
     rows = {names[bag_row]: row for row, bag_row in enumerate(bag_rows) if bag_row is not None}
+    note = ""
     if not rows and labels.is_of_patients:
-        raise DataError(
-            item=f"label table {labels.source!r}",
-            wanted=f"names of the bags of {where!r}, such as {names[0]!r}",
-            got=f"only patients (column {labels.id_column!r}), such as {labels.ids[0]!r}",
-            fix="say which bags are whose: a table of patients and bags (PATIENT, FILENAME) as --slide-table, in "
-            "Python slide_table=, or a column slide_id",
+        rows = _rows_of_patients(labels, names, where)
+        first = next(iter(rows))
+        note = (
+            f"{labels.source!r} lists patients; {plural(len(rows), 'bag')} whose names begin with one of them are "
+            f"taken for theirs, such as {first!r} for that of {labels.ids[rows[first]]!r}"
         )
+    listed = set(rows.values())
     unlisted = sorted(set(names) - set(rows))
-    missing = [name for name, bag_row in zip(labels.ids, bag_rows, strict=True) if bag_row is None]
+    missing = [name for row, name in enumerate(labels.ids) if row not in listed]
     no_such = f"listed in {labels.source!r}, but {where!r} has no such bag"
     hints = zip(missing, hints_at(missing, unlisted), strict=True)
     left_out = [LeftOut(name, f"{no_such}{hint}") for name, hint in hints]
     left_out += [LeftOut(name, f"a bag that {labels.source!r} does not list", is_bad=False) for name in unlisted]
-    return rows, left_out
+    return rows, left_out, note
+
+
+def _rows_of_patients(labels: LabelTable, names: Sequence[str], where: str) -> dict[str, int]:
+    """Return the row of the patient with whose name the name of each bag begins, in the order of the table.
+
+    Raises:
+        DataError: no bag whose name does, or one that begins with the names of two.
+    """
+    found = dict(zip(names, patients_in_names(names, labels.ids), strict=True))
+    several = next((name for name, rows in found.items() if len(rows) > 1), None)
+    if several is None and any(found.values()):
+        row_of = {name: rows[0] for name, rows in found.items() if rows}
+        return dict(sorted(row_of.items(), key=lambda pair: pair[1]))
+    got = f"only patients (column {labels.id_column!r}), such as {labels.ids[0]!r}"
+    if several is not None:
+        both = " and ".join(repr(labels.ids[row]) for row in found[several][:2])
+        got = f"{got}, and {several!r} begins with {both}"
+    raise DataError(
+        item=f"label table {labels.source!r}",
+        wanted=f"names of the bags of {where!r}, such as {names[0]!r}",
+        got=got,
+        fix="say which bags are whose: a table of patients and bags (PATIENT, FILENAME) as --slide-table, in "
+        "Python slide_table=, or a column slide_id",
+    )

@@ -52,13 +52,6 @@ class LabelTable:
         """Whether the ids are the names of patients."""
         return self.id_column != "" and self.id_column == self.columns.get("patient")
 
-    @property
-    def has_patients(self) -> bool:
-        """Whether a patient has a name other than that of the bag."""
-        return any(
-            strip_endings(p) != strip_endings(name) for p, name in zip(self.patients, self.ids, strict=True)
-        )
-
     def class_names(self, order: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the classes in the specified order, else sorted; numbers by value.
 

@@ -39,6 +39,15 @@ def strip_endings(name: str) -> str:
     return slide[1] if slide else plain
 
 
+def without_folder(name: str) -> str:
+    """Return the last part of a path, without the endings of files.
+
+    >>> without_folder("/data/A/007.svs"), without_folder("C:\\\\slides\\\\007.svs"), without_folder("007")
+    ('007', '007', '007')
+    """
+    return strip_endings(_last_part(name.strip()))
+
+
 def patients_in_names(names: Sequence[str], patients: Sequence[str]) -> list[list[int]]:
     """Return the indices of the patients with whose names the name of each bag begins, before a mark or a space.
 
@@ -67,7 +76,7 @@ def hints_at(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
             lambda text: re.sub("^0+(?=.)", "", text.removesuffix(".0")),
         ),
         (", which differs in case or spaces", lambda text: " ".join(text.casefold().split())),
-        (": without the folder", lambda text: re.split(r"[/\\]", text)[-1]),
+        (": without the folder", _last_part),
     )
     by_key = [{key(strip_endings(name)): name for name in reversed(names)} for _, key in slips]
 
@@ -83,7 +92,8 @@ def hints_at(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
 def match_names(wanted: Sequence[str], names: Sequence[str], source: str) -> list[int | None]:
     """Return the index in ``names`` of the bag of each wanted name, None where there is none.
 
-    A name is matched exactly first, else without the endings of files.
+    A name is matched exactly first, else without the endings of files, else, of a path, its last part where that
+    is one bag's name alone.
 
     Args:
         wanted: each once.
@@ -93,8 +103,8 @@ def match_names(wanted: Sequence[str], names: Sequence[str], source: str) -> lis
     Raises:
         DataError: a name that may be that of two bags, or two names of one bag.
 
-    >>> match_names(["b", "a.svs", "c"], ["a", "b.h5"], "labels.csv")
-    [1, 0, None]
+    >>> match_names(["b", "a.svs", "c", "slides/d.svs"], ["a", "b.h5", "d"], "labels.csv")
+    [1, 0, None, 2]
     """
     exact = {name: index for index, name in enumerate(names)}
     indices = [exact.get(name) for name in wanted]
@@ -113,7 +123,20 @@ def match_names(wanted: Sequence[str], names: Sequence[str], source: str) -> lis
                     names[candidates[0]], source, "one name of this bag", [name_of[candidates[0]], name]
                 )
             indices[row] = candidates[0]
+    matched |= name_of.keys()
+    by_path: dict[int, list[int]] = {}
+    for row, name in enumerate(wanted):
+        candidates = alike.get(without_folder(name), []) if indices[row] is None else []
+        if len(candidates) == 1 and candidates[0] not in matched:
+            by_path.setdefault(candidates[0], []).append(row)
+    for index, rows in by_path.items():
+        if len(rows) == 1:
+            indices[rows[0]] = index
     return indices
+
+
+def _last_part(path: str) -> str:
+    return re.split(r"[/\\]", path)[-1]
 
 
 def named_twice(names: Sequence[str]) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from miue.bags.cells import known_text, row_name
 from miue.bags.classes import class_names, known_labels
 from miue.bags.column_names import BAG, LABEL_COLUMNS, PATIENT_COLUMNS, lower_case, numbers_rows
-from miue.bags.names import find_rows, named_twice, strip_endings
+from miue.bags.names import find_rows, named_twice, strip_endings, without_folder
 from miue.bags.table_columns import read_splits_column
 from miue.common.errors import DataError, first_repeated, missing_column, repeated, unknown_name
 from miue.common.plural import plural
@@ -167,7 +167,7 @@ def _with_names(columns: Mapping[str, list[str]], named: str | None, bag_names: 
     if not wanted:
         return named
     found = {
-        name: sum(strip_endings(cell) in wanted for cell in cells)
+        name: sum(strip_endings(cell) in wanted or without_folder(cell) in wanted for cell in cells)
         for name, cells in columns.items()
         if name == named or named_twice(cells) is None
     }

@@ -276,16 +276,46 @@ def test_spaces_and_hyphens_in_a_heading_are_as_underscores(tmp_path: Path, head
     assert (read.ids, read.patients, read.labels) == (("a", "b"), ("p", "q"), ("x", "y"))
 
 
-@pytest.mark.parametrize("text", ["#NAME?", "#VALUE!", "#REF!", "#DIV/0!", "#num!", "#NULL!"])
+FAILED = ["#NAME?", "#VALUE!", "#REF!", "#DIV/0!", "#num!", "#NULL!", "#SPILL!", "#CALC!", "#BEZUG!", "#ERROR!"]
+
+
+@pytest.mark.parametrize("text", [*FAILED, "#GETTING_DATA", "Err:502"])
 def test_a_formula_that_failed_is_no_class(tmp_path: Path, text: str) -> None:
     labels = read_label_table(table(tmp_path, f"slide_id,label\na,x\nb,y\nc,{text}\n"))
     with pytest.raises(
-        DataError, match=r"label '#.*expected a class, or an empty cell.*could not compute, in 1 row"
+        DataError, match=r"label '[#E].*expected a class, or an empty cell.*could not compute, in 1 row"
     ):
         labels.class_names()
 
 
-@pytest.mark.parametrize("text", ["", "NA", "nan", "null", "n/a", "#N/A", "<NA>", "-nan"])
+def test_a_formula_that_failed_is_no_patient(tmp_path: Path) -> None:
+    said = "patient '#REF!' of .*expected a patient, or an empty cell.*could not compute, in 2 rows"
+    with pytest.raises(DataError, match=said):
+        read_label_table(table(tmp_path, "slide_id,case_id,label\na,#REF!,x\nb,#REF!,y\nc,p,y\n"))
+    rows = "bag_id,patient,label,f\na,#REF!,x,1\nb,#REF!,y,2\nc,p,y,3\n"
+    with pytest.raises(DataError, match=said):
+        load_bags(table(tmp_path, rows, "long.csv"))
+    features = [np.ones((1, 2))] * 3
+    with pytest.raises(DataError, match=said):
+        BagDataset.from_arrays(features, [0, 1, 1], patients=["#REF!", "#REF!", "p"])
+    with pytest.raises(DataError, match="label '#REF!'.*could not compute"):
+        BagDataset.from_arrays(features, ["x", "y", "#REF!"])
+
+
+def test_names_are_one_whichever_form_their_letters_have(tmp_path: Path) -> None:
+    composed, decomposed = "M\u00fcller", "Mu\u0308ller"
+    for name in "abcd":
+        made_files.trident(tmp_path / "f", name, np.ones((2, 3), np.float32))
+    rows = [f"a,{composed},{composed}", f"b,{decomposed},{decomposed}", f"c,{composed},y", "d,,y"]
+    labels = table(tmp_path, "\n".join(["slide_id,case_id,label", *rows, ""]))
+    bags = load_bags(tmp_path / "f", labels=labels).bags
+    assert bags.patients == (composed, composed, composed, "d")
+    assert (bags.class_names, bags.labels.values.tolist()) == ((composed, "y"), [0, 0, 1, 1])
+    of_model = load_bags(tmp_path / "f", labels=labels, classes=[decomposed, "y"]).bags
+    assert (of_model.class_names, of_model.labels.values.tolist()) == ((decomposed, "y"), [0, 0, 1, 1])
+
+
+@pytest.mark.parametrize("text", ["", "NA", "nan", "null", "n/a", "#N/A", "#NV", "<NA>", "-nan"])
 def test_a_missing_label_is_an_unknown_one(tmp_path: Path, text: str) -> None:
     found = read_label_table(table(tmp_path, f"slide_id,label\na,x\nb,{text}\nc,y\n"))
     assert found.class_names() == ("x", "y")

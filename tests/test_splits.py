@@ -551,3 +551,16 @@ def test_files_that_are_no_splits_are_named(tmp_path: Path) -> None:
 
 def test_the_command_keeps_the_share_to_validate_on_that_the_library_keeps() -> None:
     assert signature(data_split).parameters["validation"].default == VALIDATION_SHARE
+
+
+@pytest.mark.parametrize("heading", ["case_id,note", "Patient ID,note", "note,case_id"])
+def test_truth_values_of_patients_are_splits_of_patients(heading: str, tmp_path: Path) -> None:
+    parts = {"p": "1,0,0", "q": "1,0,0", "r": "0,1,0", "s": "0,1,0", "t": "0,0,1", "u": "0,0,1"}
+    rows = [f"x,{p},{cells}" if heading.startswith("note") else f"{p},x,{cells}" for p, cells in parts.items()]
+    (tmp_path / "splits_0.csv").write_text("\n".join([f"{heading},train,val,test", *rows, ""]))
+    expected = ("train", "train", "validation", "validation", "test", "test")
+    assert read_splits(tmp_path / "splits_0.csv").assign(six()).splits == expected
+    assert read_splits(tmp_path).assign(six()).splits == expected
+    (tmp_path / "splits_1.csv").write_text("train,val,test\na,c,e\nb,d,f\n")
+    with pytest.raises(DataError, match=r"folds of bags alone.*bags in '.*splits_1.csv', of patients in '.*_0"):
+        read_splits(tmp_path)

@@ -112,6 +112,11 @@ def test_empty_lines_before_the_header_are_passed_over(
     rows, read, expected = KINDS[kind]
     (tmp_path / "t.csv").write_bytes(f"{end}{end}{text(rows, separator)}".encode(encoding))
     assert read(tmp_path / "t.csv") == expected
+    empty = separator * (len(rows[0]) - 1) + end  # as a spreadsheet writes an empty row
+    (tmp_path / "t.csv").write_bytes(f"{empty}{end}{empty}{text(rows, separator)}".encode(encoding))
+    assert read(tmp_path / "t.csv") == expected
+    (tmp_path / "t.csv").write_bytes(f"sep={separator}{end}{empty}{text(rows, separator)}".encode(encoding))
+    assert read(tmp_path / "t.csv") == expected
 
 
 @pytest.mark.parametrize(

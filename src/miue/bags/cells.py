@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 
-UNKNOWN_WORDS = ("", "na", "n/a", "nan", "none", "null", "unknown", "#n/a", "<na>", "-nan")
-"""What stands for nothing in a cell; names of classes can be two of these."""
-FAILED_FORMULAS = ("#NAME?", "#VALUE!", "#REF!", "#DIV/0!", "#NUM!", "#NULL!")
-"""What a spreadsheet leaves in a cell of which it could not compute the formula."""
+from miue.common.errors import DataError
+from miue.common.plural import plural
+
+UNKNOWN_WORDS = ("", "na", "n/a", "nan", "none", "null", "unknown", "#n/a", "<na>", "-nan", "#nv", "#n/d")
+"""What stands for nothing in a cell, in German #NV and in Spanish #N/D; names of classes can be two of these."""
+FAILED_FORMULA = re.compile(r"#\S+[!?]|#GETTING_DATA|Err:\d{3}", re.IGNORECASE)
+"""What spreadsheets of any language leave in a cell of which they could not compute the formula, such as #REF!."""
 POSSIBLE_CLASSES = ("none", "unknown")
 MOST_EXACT = 2**53  # up to which float64 holds every whole number
 
@@ -39,12 +44,34 @@ def name_of(value: Any) -> str:
 
 
 def known_text(text: str) -> str:
-    """Return the text of a cell, "" for the words that stand for nothing.
+    """Return the text of a cell, "" for the words that stand for nothing; letters with marks are in one form.
 
-    >>> known_text(" tumor "), known_text("NA")
-    ('tumor', '')
+    >>> known_text(" tumor "), known_text("NA"), known_text("u\u0308") == "\u00fc"
+    ('tumor', '', True)
     """
-    return "" if text.strip().lower() in UNKNOWN_WORDS else text.strip()
+    return "" if text.strip().lower() in UNKNOWN_WORDS else normalize("NFC", text.strip())
+
+
+def check_formulas(texts: Sequence[str], what: str, source: str, classes: Sequence[str] = ()) -> None:
+    """Raise where a cell holds what a spreadsheet leaves of a formula that it could not compute.
+
+    Args:
+        texts: the cells, without spaces around them.
+        what: each cell says, as "label", for messages.
+        source: the table, likewise.
+        classes: texts that are meant as they are written.
+
+    Raises:
+        DataError: such a cell.
+    """
+    failed = next((text for text in texts if FAILED_FORMULA.fullmatch(text) and text not in classes), None)
+    if failed is not None:
+        raise DataError(
+            item=f"{what} {failed!r} of {source}",
+            wanted=f"a {'class' if what == 'label' else what}, or an empty cell where the {what} is unknown",
+            got=f"a formula that a spreadsheet could not compute, in {plural(list(texts).count(failed), 'row')}",
+            fix="mend the formula, or save the values alone",
+        )
 
 
 def row_name(table: str, row: int) -> str:
@@ -100,7 +127,7 @@ def alike_names(names: Iterable[str]) -> tuple[str, str] | None:
 
 def meaning_of(name: str) -> float | str:
     """Return the number that a name of a class is, else the name without case and the spaces around it."""
-    return float(name) if is_number(name) else name.strip().lower()
+    return float(name) if is_number(name) else normalize("NFC", name.strip().lower())
 
 
 def is_number(text: str) -> bool:

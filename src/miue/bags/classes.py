@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from shlex import quote
+from unicodedata import normalize
 
 import numpy as np
 
 from miue.bags.cells import (
-    FAILED_FORMULAS,
     POSSIBLE_CLASSES,
     alike_names,
+    check_formulas,
     is_number,
     known_text,
     meaning_of,
@@ -91,14 +92,7 @@ def known_labels(labels: Iterable[str], source: str, classes: Sequence[str] = ()
     ('low', '', 'none')
     """
     texts, names = [label.strip() for label in labels], {name.casefold() for name in classes}
-    failed = next((text for text in texts if text.upper() in FAILED_FORMULAS), None)
-    if failed is not None and failed not in classes:
-        raise DataError(
-            item=f"label {failed!r} of {source!r}",
-            wanted="a class, or an empty cell where the label is unknown",
-            got=f"a formula that a spreadsheet could not compute, in {plural(texts.count(failed), 'row')}",
-            fix="mend the formula, or save the values alone",
-        )
+    check_formulas(texts, "label", repr(source), classes)
     doubtful = [text for text in texts if text.casefold() in POSSIBLE_CLASSES]
     if doubtful and not classes:
         word = doubtful[0]
@@ -116,7 +110,8 @@ def known_labels(labels: Iterable[str], source: str, classes: Sequence[str] = ()
 def by_their_names(labels: Iterable[str], classes: Sequence[str]) -> tuple[str, ...]:
     """Return labels that write a class otherwise, as another number or truth value, by the name of the class.
 
-    One file says 0, where another has 0.0 since some of its labels are unknown; and one True, another true.
+    One file says 0, where another has 0.0 since some of its labels are unknown; and one True, another true; or
+    letters with marks are in another form.
 
     >>> by_their_names(["0", "1.00", "", "2"], ["0.0", "1.0"])
     ('0.0', '1.0', '', '2')
@@ -127,10 +122,16 @@ def by_their_names(labels: Iterable[str], classes: Sequence[str]) -> tuple[str, 
     for name in classes:
         meant.setdefault(meaning_of(name), set()).add(name)
     only = {meaning: names.pop() for meaning, names in meant.items() if len(names) == 1}
-    return tuple(
-        only.get(meaning_of(label), label) if label not in classes and _is_value(label) else label
-        for label in labels
-    )
+    forms = {normalize("NFC", name): name for name in classes}
+
+    def by_name(label: str) -> str:
+        if label in classes:
+            return label
+        return (
+            only.get(meaning_of(label), label) if _is_value(label) else forms.get(normalize("NFC", label), label)
+        )
+
+    return tuple(map(by_name, labels))
 
 
 def _is_value(label: str) -> bool:

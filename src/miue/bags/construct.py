@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.bags.arrays import bag_array, check_bags, check_unmasked
-from miue.bags.cells import is_missing, known_text, name_of
+from miue.bags.cells import check_formulas, is_missing, known_text, name_of
 from miue.bags.column_names import names_feature
 from miue.bags.coords import Coords
 from miue.bags.feature_names import common_feature_names, frame_columns
@@ -251,6 +251,7 @@ def _read_patients(values: list[Any] | None) -> tuple[str, ...] | None:
     if values is None:
         return None
     texts = tuple("" if is_missing(value) else known_text(name_of(value)) for value in values)
+    check_formulas(texts, "patient", "the patients")
     return texts if any(texts) else None
 
 

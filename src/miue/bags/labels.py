@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from miue.bags.cells import UNKNOWN_WORDS, alike_names, is_missing, sorted_names
+from miue.bags.cells import UNKNOWN_WORDS, alike_names, check_formulas, is_missing, sorted_names
 from miue.common.arguments import several
 from miue.common.errors import DataError, unknown_name
 
@@ -123,6 +123,7 @@ def read_labels(labels: LabelSequence, class_names: Sequence[str] = ()) -> tuple
 
 def _sorted_classes(values: Sequence[Any], present: Sequence[str]) -> tuple[str, ...]:
     """Return the classes of labels that are names, in order."""
+    check_formulas([name.strip() for name in present], "label", "the labels")
     nothing = next((name for name in present if name.strip().lower() in UNKNOWN_WORDS), None)
     if nothing is not None:
         raise DataError(

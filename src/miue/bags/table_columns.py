@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from miue.bags.cells import MOST_EXACT, UNKNOWN_WORDS, cell_name, known_text, row_name, whole_number
+from miue.bags.cells import (
+    MOST_EXACT,
+    UNKNOWN_WORDS,
+    cell_name,
+    check_formulas,
+    known_text,
+    row_name,
+    whole_number,
+)
 from miue.bags.classes import by_their_names, check_classes, known_labels
 from miue.bags.columns import ItemColumns
 from miue.bags.coords import LARGEST_COORD, Coords
@@ -52,6 +60,7 @@ def read_item_columns(columns: Mapping[str, Any], table: str, labels: Labels | N
     flags = read_flags(columns["is_ood"], table) if "is_ood" in columns else OodFlags.unknown(count)
     is_ood, ood_sets = with_named_sets(flags, columns.get("ood_set", nothing), table)
     patients = np.array([known_text(str(text)) for text in columns.get("patient", nothing)], object)
+    check_formulas(patients.tolist(), "patient", repr(table))
     return ItemColumns(
         labels=Labels.unknown(count) if labels is None else labels,
         is_ood=is_ood,

@@ -26,6 +26,8 @@ MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 SAVE_AS = "save the table as UTF-8 (in Excel: Save As, CSV UTF-8)"
+BLANK_LINE = re.compile(r'[ ,;\t|"]*(?:\r\n|\r|\n)')
+"""A line of empty cells, as spreadsheets write an empty row above a table."""
 NAMED_SEPARATOR = re.compile(r"sep=(.)", re.IGNORECASE)
 """The first line that Excel reads as the name of the separator."""
 
@@ -82,28 +84,38 @@ class TextStart:
 def read_text_start(path: Path) -> TextStart:
     """Return the start of a CSV file, with the separator that its header line has most of.
 
-    A line before the header that names the separator, as "sep=;" for Excel, is passed over.
+    A line before the header that names the separator, as "sep=;" for Excel, is passed over, and so are empty rows.
 
     Raises:
         StorageError: a header line in another encoding, or a file that is no text.
     """
     with open_text(path) as stream:
         first = part = stream.read(HEADER_BYTES)
-        while part and not re.search(rb"[\r\n]", first.lstrip(b"\r\n")):  # a longer header line
+        while part and not re.search(rb"[\r\n]", first.lstrip(b'\r\n\0 ,;\t|"')):  # a longer header line
             first += (part := stream.read(HEADER_BYTES))
     encoding = _encoding(first)
     if first.startswith(b"PK\x03\x04"):
         raise not_text(f"table {str(path)!r}", "a zip archive, as Excel's own workbooks are")
     text = codecs.getincrementaldecoder(encoding)("replace").decode(first).lstrip("\ufeff")
-    header = re.split(r"[\r\n]", text.lstrip("\r\n"), maxsplit=1)[0]  # empty lines are passed over
+    text, before = _without_blank_lines(text)
+    header = re.split(r"[\r\n]", text, maxsplit=1)[0]
     if "\0" in header:
         raise not_text(f"table {str(path)!r}", "zero bytes, as of UTF-16 without a byte order mark")
-    named = NAMED_SEPARATOR.fullmatch(header) if text.startswith(header) else None
+    named = None if before else NAMED_SEPARATOR.fullmatch(header)
     if named:
-        return TextStart(text[len(header) :], encoding, named[1], 1)
+        text, before = _without_blank_lines(text[len(header) :])  # the first is the rest of this line
+        return TextStart(text, encoding, named[1], before)
     unquoted = re.sub(r'"[^"]*"', "", header)
     separator = max(SEPARATORS, key=unquoted.count) if any(map(unquoted.count, SEPARATORS)) else "\t"
-    return TextStart(text, encoding, separator, 0)
+    return TextStart(text, encoding, separator, before)
+
+
+def _without_blank_lines(text: str) -> tuple[str, int]:
+    """Return a text from its first line with a value on, and how many lines are before it."""
+    count = 0
+    while blank := BLANK_LINE.match(text):
+        text, count = text[blank.end() :], count + 1
+    return text, count
 
 
 def _encoding(first: bytes) -> str:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 
@@ -89,7 +90,7 @@ class TrainingBags:
         patients_in: dict[str, set[str]] = {}
         for _, patient, _, part, _ in self.rows:
             if not (by_content and NUMBERED.fullmatch(patient)):
-                patients_in.setdefault(patient, set()).add(part)
+                patients_in.setdefault(normalize("NFC", patient), set()).add(part)
         return PartsOfRun(bags.ids, parts, bags.patient_groups, patients_in)
 
 

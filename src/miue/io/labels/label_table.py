@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from miue.bags.cells import known_text, row_name
-from miue.bags.classes import class_names, known_labels
+from miue.bags.cells import check_formulas, known_text, row_name
+from miue.bags.classes import by_their_names, class_names, known_labels
 from miue.bags.column_names import BAG, LABEL_COLUMNS, PATIENT_COLUMNS, lower_case, numbers_rows
 from miue.bags.names import find_rows, named_twice, strip_endings, without_folder
 from miue.bags.table_columns import read_splits_column
@@ -59,7 +59,9 @@ class LabelTable:
             DataError: an order that leaves a class of the table out, fewer than two classes, or a word that can be
                 a class or an unknown label.
         """
-        return class_names(known_labels(self.labels, self.source, order), self.source, order)
+        return class_names(
+            by_their_names(known_labels(self.labels, self.source, order), order), self.source, order
+        )
 
 
 def read_label_table(
@@ -106,6 +108,7 @@ def read_label_table(
     ids = tuple(name.strip() for name in cells[bags])
     _check_ids(path, ids, bags)
     owners = ids if patients is None else tuple(map(known_text, cells[patients]))
+    check_formulas(owners, "patient", repr(str(path)))
     return LabelTable(
         source=str(path),
         ids=ids,

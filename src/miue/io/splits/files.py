@@ -32,8 +32,8 @@ def read_splits(path: Path) -> Splits:
 
     This tool's and Patho-Bench's: a table with one row per bag, or per patient where no column names bags, and
     columns ``fold_0``, …; CLAM's: columns ``train``, ``val`` and ``test`` with ids below them, or one row per bag
-    with truth values (true and false, or 1 and 0), in one file or a folder with ``splits_0.csv``, …; MIREL's: an
-    .npz with ``train_patients``, ``val_patients``, ``test_patients``.
+    or patient with truth values (true and false, or 1 and 0), in one file or a folder with ``splits_0.csv``, …;
+    MIREL's: an .npz with ``train_patients``, ``val_patients``, ``test_patients``.
 
     Raises:
         StorageError: missing or unreadable.
@@ -49,7 +49,7 @@ def read_splits(path: Path) -> Splits:
         column = _id_column(path, columns)
         by_name = tuple(_by_name(path, columns[column], fold) for fold in folds)
         return Splits(str(path), by_name, of_patients=lower_case(column) in PATIENT_COLUMNS)
-    return Splits(str(path), (_from_clam(path, columns),))
+    return _from_clam([path], str(path))
 
 
 def write_splits(path: Path, splits: Splits, *sources: BagDataset) -> None:
@@ -81,11 +81,30 @@ def _from_folder(folder: Path) -> Splits:
     numbered = [(int(m[1]), p) for p in folder.iterdir() if (m := re.fullmatch(r"splits_(\d+)\.csv", p.name))]
     if not numbered:
         raise not_a_folder(folder, "a folder with splits_0.csv, splits_1.csv, … as CLAM writes them")
-    files = [path for _, path in sorted(numbered)]
-    return Splits(str(folder), tuple(_from_clam(path, read_text_columns(path)) for path in files))
+    return _from_clam([path for _, path in sorted(numbered)], str(folder))
 
 
-def _from_clam(path: Path, columns: Mapping[str, list[str]]) -> dict[str, str]:
+def _from_clam(paths: Sequence[Path], source: str) -> Splits:
+    """Return the folds of tables of CLAM, one each.
+
+    Raises:
+        DataError: a table of another kind, or tables of bags beside some of patients.
+    """
+    folds = [_fold_of_clam(path, read_text_columns(path)) for path in paths]
+    kinds = [of_patients for _, of_patients in folds]
+    if len(set(kinds)) > 1:
+        of_bags, of_patients = (str(paths[kinds.index(kind)]) for kind in (False, True))
+        raise DataError(
+            item=f"splits {source!r}",
+            wanted="folds of bags alone, or of patients alone",
+            got=f"names of bags in {of_bags!r}, of patients in {of_patients!r}",
+            fix="write all in one way",
+        )
+    return Splits(source, tuple(fold for fold, _ in folds), of_patients=kinds[0])
+
+
+def _fold_of_clam(path: Path, columns: Mapping[str, list[str]]) -> tuple[dict[str, str], bool]:
+    """Return the split of each name, and whether the names are those of patients."""
     lower = {lower_case(name): name for name in columns}
     present = {SPLIT_NAMES[word]: lower[word] for word in ("train", "val", "validation", "test") if word in lower}
     if not set(SPLITS) <= set(present):
@@ -93,10 +112,13 @@ def _from_clam(path: Path, columns: Mapping[str, list[str]]) -> dict[str, str]:
         fix = f"name the columns so; {EMPTY.format('column')}"
         raise missing_column(f"splits {str(path)!r}", wanted, columns, fix)
     values = {split: columns[name] for split, name in present.items()}
+    index = ""
     if _are_truth_values([text.strip().lower() for column in values.values() for text in column if text.strip()]):
-        index = next((name for name in columns if name not in present.values()), None)
-        if index is None:
+        others = [name for name in columns if name not in present.values()]
+        known = find_column(others, (*BAG_COLUMNS, *PATIENT_COLUMNS), str(path))
+        if known is None and not others:
             raise _no_id(path, columns)
+        index = others[0] if known is None else known
         pairs = [
             (name, split)
             for row, name in enumerate(columns[index])
@@ -105,7 +127,8 @@ def _from_clam(path: Path, columns: Mapping[str, list[str]]) -> dict[str, str]:
         ]
     else:
         pairs = [(text, split) for split, column in values.items() for text in column if known_text(text)]
-    return _by_name(path, [name for name, _ in pairs], [split for _, split in pairs])
+    fold = _by_name(path, [name for name, _ in pairs], [split for _, split in pairs])
+    return fold, lower_case(index) in PATIENT_COLUMNS
 
 
 def _are_truth_values(words: Sequence[str]) -> bool:

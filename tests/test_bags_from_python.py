@@ -321,3 +321,10 @@ def test_a_column_of_a_data_frame_that_is_no_feature_since_it_is_text_is_named(
     caplog.clear()
     BagDataset.from_frame(rows, bag="slide", label="kind", features=["count"])
     assert not caplog.text
+
+
+@pytest.mark.parametrize("what", ["patients", "labels"])
+def test_bytes_in_another_encoding_are_refused(what: str) -> None:
+    columns: dict[str, Any] = {"labels": [0, 1], what: ["M\u00fcller".encode("latin-1"), b"b"]}
+    with pytest.raises(DataError, match=f"the {what}: expected text in UTF-8, got b'M.xfcller'"):
+        BagDataset.from_arrays([np.ones((1, 2))] * 2, **columns)

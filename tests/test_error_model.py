@@ -258,3 +258,26 @@ def test_of_validation_bags_it_knows_the_labels_so_that_they_are_not_deferred_by
     assert by_name.deferral is not None
     assert by_name.deferral.measure == ERROR_PROBABILITY
     assert "error_probability was fitted to the labels of these bags" in by_name.made_from.caveat
+
+
+@pytest.mark.parametrize("rows", [[0, 0, 1], [0, 1, 1], [0, 1, 0]])
+def test_a_bag_that_is_drawn_twice_is_judged_twice(rows: list[int], bags: BagDataset) -> None:
+    model = train(bags)
+    test = bags.split("test").subset(rows)
+    for level, each in (("bags", rows), ("instances", np.repeat(rows, test.sizes))):
+        twice = getattr(model.predict(test), level)
+        once = getattr(model.predict(bags.split("test").subset([0, 1])), level)
+        wanted = {(b, i): v for b, i, v in zip(once.bag_ids, positions(once), values_of(once), strict=True)}
+        found = zip(twice.bag_ids, positions(twice), values_of(twice), strict=True)
+        assert len(twice) == len(each)
+        np.testing.assert_allclose(
+            [v for *_, v in found], [wanted[b, i] for b, i in zip(twice.bag_ids, positions(twice), strict=True)]
+        )
+
+
+def positions(table: PredictionTable) -> list[int]:
+    return [0] * len(table) if table.instance is None else table.instance.tolist()
+
+
+def values_of(table: PredictionTable) -> np.ndarray:
+    return table.scores[ERROR_PROBABILITY]

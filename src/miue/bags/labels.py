@@ -167,7 +167,7 @@ def plain_values(values: Any, what: str = "labels", of_each: str = "bag") -> lis
     """Return plain values of a list, an array, a tensor, a column of a data frame or a generator.
 
     Raises:
-        DataError: what has no order or several columns, or a single value, such as a text.
+        DataError: what has no order or several columns, a single value, such as a text, or bytes that are no text.
 
     >>> plain_values(np.array([b"a", b"b"])), plain_values(value for value in (1, 2))
     (['a', 'b'], [1, 2])
@@ -186,4 +186,12 @@ def plain_values(values: Any, what: str = "labels", of_each: str = "bag") -> lis
         )
     plain = values.tolist() if hasattr(values, "tolist") else listed
     plain = [value.item() if isinstance(value, Tensor | np.generic) else value for value in plain]
-    return [value.decode() if isinstance(value, bytes) else value for value in plain]
+    try:
+        return [value.decode() if isinstance(value, bytes) else value for value in plain]
+    except UnicodeDecodeError as error:
+        raise DataError(
+            item=f"the {what}",
+            wanted="text in UTF-8",
+            got=repr(error.object),
+            fix="decode them: value.decode('latin-1'), say",
+        ) from error

@@ -257,7 +257,10 @@ def _with_errors(bags: PredictionTable, of_classes: Float64[np.ndarray, "B C"]) 
 
 
 def _sizes(instances: PredictionTable) -> Int64[np.ndarray, "B"]:
-    """Return the number of instances of each bag, which lie bag after bag."""
-    ids = instances.bag_ids
-    starts = np.append(0, np.flatnonzero(ids[1:] != ids[:-1]) + 1)
+    """Return the number of instances of each bag, which lie bag after bag; the same bag may follow itself."""
+    ids, position = instances.bag_ids, instances.instance
+    is_next = ids[1:] != ids[:-1]
+    if position is not None:
+        is_next |= position[1:] <= position[:-1]
+    starts = np.append(0, np.flatnonzero(is_next) + 1)
     return np.diff(np.append(starts, len(ids)))

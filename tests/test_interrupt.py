@@ -17,6 +17,7 @@ from made_bags import separable_bags
 
 import miue
 from miue.cli import main
+from miue.cli.interrupt import kept_bags, kept_epochs
 from miue.common.interrupts import RAISED, all_interrupts_heard
 from miue.io.store import write_store
 
@@ -61,13 +62,28 @@ def test_a_training_says_how_many_epochs_are_kept_and_goes_on(
     out = tmp_path / "run"
     said = interrupted(out / "checkpoints" / "last.safetensors", "train", store, "--out", out, *SLOW, by=by)
     goes_on = "the same command with --resume goes on"
-    kept = re.fullmatch(rf"miue: interrupted: ([\d,]+) finished epochs are kept in {out}; {goes_on}\n", said)
+    kept = re.fullmatch(
+        rf"miue: interrupted: ([\d,]+) finished epochs? (?:is|are) kept in {out}; {goes_on}\n", said
+    )
     assert kept is not None, said
     epochs = int(kept[1].replace(",", ""))
     assert epochs >= 1
     assert not (out / "config.json").exists()
     more = ["--set", f"max_epochs={epochs + 1}", "--set", "stop_patience=5000", "--quiet"]
     assert f"Trained for {epochs + 1} epochs" in run("train", store, "--out", out, "--resume", *more)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"), [(1, "1 finished epoch is kept in"), (2, "2 finished epochs are kept in")]
+)
+def test_one_epoch_that_is_kept_is_one(lines: int, said: str, tmp_path: Path) -> None:
+    (tmp_path / "last.safetensors").touch()
+    (tmp_path / "log.csv").write_text("epoch,loss\n" + "1,0.5\n" * lines)
+    assert kept_epochs(tmp_path).startswith(said)
+    (tmp_path / ".store.packing").mkdir()
+    (tmp_path / ".store.packing" / "checksums.csv").write_text("a,0\n" * lines)
+    bags = said.replace("finished epoch", "packed bag").removesuffix(" in")
+    assert kept_bags(tmp_path / "store").startswith(bags)
 
 
 @pytest.mark.slow

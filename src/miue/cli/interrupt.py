@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from miue.common.interrupts import signal_of
+from miue.common.plural import plural
 
 NOTHING = "nothing half-written was left; give the same command again"
 
@@ -47,7 +48,7 @@ def kept_epochs(run: Path) -> str:
     if not any(run.rglob("last.safetensors")):
         return "no epoch was finished; give the same command again"
     epochs = sum(_lines(log) for log in run.rglob("log.csv"))
-    return f"{epochs:,} finished epochs are kept in {run}; the same command with --resume goes on"
+    return f"{_kept(epochs, 'finished epoch')} in {run}; the same command with --resume goes on"
 
 
 def kept_runs(out: Path, folds: int, seeds: Sequence[int]) -> str:
@@ -71,7 +72,11 @@ def finished_seeds(out: Path) -> list[int]:
 def kept_bags(out: Path) -> str:
     """Return how much of a packing is kept, and how to go on."""
     bags = _lines(out.parent / f".{out.name}.packing" / "checksums.csv", header=False)
-    return f"{bags:,} packed bags are kept; the same command goes on"
+    return f"{_kept(bags, 'packed bag')}; the same command goes on"
+
+
+def _kept(count: int, noun: str) -> str:
+    return f"{plural(count, noun)} {'is' if count == 1 else 'are'} kept"
 
 
 def _lines(path: Path, *, header: bool = True) -> int:

@@ -64,3 +64,13 @@ def test_columns_of_the_label_table_are_named(folder: Path) -> None:
     labels = label_table(folder, ["s00", "s01"], column="Group")
     found = json.loads(run("inspect", folder, "--labels", labels, "--label-column", "Group", "--json", "--quiet"))
     assert found["labels"].startswith("column 'Group'")
+
+
+def test_a_doubt_about_the_negative_class_is_a_note(tmp_path: Path) -> None:
+    rows = "".join(f"s{bag},{('Tumor', 'normal')[bag % 2]},{bag}\n" for bag in range(8))
+    (tmp_path / "cells.csv").write_text(f"bag_id,label,area\n{rows}")
+    notes = json.loads(run("inspect", tmp_path / "cells.csv", "--json"))["notes"]
+    doubt = "the negative class is 'Tumor', the first; if it is 'normal', name that first: --classes normal,Tumor"
+    assert doubt in notes
+    named = json.loads(run("inspect", tmp_path / "cells.csv", "--json", "--classes", "normal,Tumor"))
+    assert doubt not in named.get("notes", [])

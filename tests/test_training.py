@@ -453,3 +453,12 @@ def test_a_class_too_small_to_hold_out_from_is_named() -> None:
 def test_a_learning_rate_that_diverges_is_reported(bags: BagDataset) -> None:
     with pytest.raises(DataError, match="a finite loss"):
         quick_train(bags, method="softmax", settings={"learning_rate": 1e30, "max_epochs": 20})
+
+
+def test_labels_that_are_measurements_are_said_to_be_no_classes() -> None:
+    arrays = [np.full((2, 3), bag, np.float32) for bag in range(8)]
+    names = [f"{months:.2f}" for months in np.linspace(1, 50, 8)]
+    bags = BagDataset.from_arrays(arrays, list(range(8)), class_names=names)
+    said = "got 1, like 7 other classes; add bags of this class, or pass validation bags, or make a few classes of"
+    with pytest.raises(DataError, match=said):
+        miue.train(bags, settings={"max_epochs": 1})

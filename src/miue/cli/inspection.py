@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from miue.bags.classes import doubt_about_negative_class
 from miue.bags.dataset import BagDataset
 from miue.calibration import Calibration
 from miue.cli.sources import Source, open_bags
@@ -173,7 +174,7 @@ def _facts_of_loaded(kind: str, path: Path, loaded: LoadedBags) -> dict[str, Any
         "labels": loaded.labels.removeprefix("labels: "),
         UNUSABLE: [f"{one.bag}: {one.reason}" for one in loaded.left_out if one.is_bad],
         UNLISTED: [one.bag for one in loaded.left_out if not one.is_bad],
-        NOTES: list(loaded.notes),
+        NOTES: [*loaded.notes, *filter(None, [doubt_about_negative_class(loaded.bags.class_names)])],
     }
     facts = {"kind": kind, "path": str(path), **_facts_of(loaded.bags), "split": _splits_of(loaded.bags)}
     return {**facts, **{name: texts for name, texts in said.items() if texts}}

@@ -180,11 +180,13 @@ def training_sets(
     classes, counts = np.unique(bags.labels.values, return_counts=True)
     if counts.min() < 2:
         rare = int(classes[counts.argmin()])
+        others = int((counts < 2).sum()) - 1
+        measured = ", or make a few classes of measurements, such as above and below a value" if others else ""
         raise DataError(
             item=f"class {bags.class_names[rare] if bags.class_names else rare} of the training set",
             wanted="at least 2 bags, one to learn from and one to validate on",
-            got=str(counts.min()),
-            fix="add bags of this class, or pass validation bags",
+            got=f"1, like {plural(others, 'other class')}" if others else "1",
+            fix=f"add bags of this class, or pass validation bags{measured}",
         )
     groups = None if bags.patients is None else group_by_patient(bags.patients)
     kept, held_out = hold_out(bags.labels.values, config.validation_fraction, config.seed, groups=groups)

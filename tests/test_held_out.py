@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -164,7 +165,39 @@ def test_another_slide_of_a_patient_that_was_learned_from_is_left_out_without_la
     )
     run("train", tmp_path / "learned", "--out", tmp_path / "run", *TRAIN)
     listed = (tmp_path / "run" / "splits.csv").read_text()
-    (tmp_path / "run" / "splits.csv").write_text(listed + "slide_0,p0,,,\nslide_58,p99,,,\n")
+    added = "slide_0,p0,,,,\nslide_58,p99,,,,\n"
+    (tmp_path / "run" / "splits.csv").write_text(listed + added)
     miue.write_store(tmp_path / "more", replace(bags, labels=Labels.unknown(60), patients=None))
     run("predict", tmp_path / "run", tmp_path / "more", "--out", tmp_path / "p", "--quiet")
     assert predicted(tmp_path / "p") == {"slide_58"}
+
+
+def test_bags_of_the_names_of_others_are_told_by_their_numbers_of_instances(tmp_path: Path) -> None:
+    bags = named("")
+    splits = ("train",) * 36 + ("validation",) * 12 + ("test",) * 12
+    miue.write_store(tmp_path / "learned", replace(bags, splits=splits))
+    run("train", tmp_path / "learned", "--out", tmp_path / "run", *TRAIN)
+    shape = bags.instance_shape
+    others = [np.ones((int(size) + (row % 3 > 0), *shape), np.float32) for row, size in enumerate(bags.sizes)]
+    miue.write_store(tmp_path / "others", BagDataset.from_arrays(others, ids=bags.ids))
+    said = run("predict", tmp_path / "run", tmp_path / "others", "--out", tmp_path / "p", "--quiet")
+    assert "left out: 48 bags that the model learned from, or from their patients; 32 of them with another" in said
+    assert "rename bags that are others, or pass --part all" in said
+    assert "none for 8 bags with another number of instances than in training" in said
+    known = miue.read_predictions(tmp_path / "p").bags
+    assert known.labels.known.tolist() == [row % 3 == 0 for row in range(48, 60)]
+    kept = bags.labels.values[48:60][known.labels.known]
+    assert known.labels.values[known.labels.known].tolist() == kept.tolist()
+
+
+def test_a_run_that_lists_no_numbers_of_instances_knows_bags_by_their_names(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "run", tmp_path / "run")
+    lines = (tmp_path / "run" / "splits.csv").read_text().splitlines()
+    assert lines[0].endswith(",content,instances")
+    (tmp_path / "run" / "splits.csv").write_text("".join(f"{line.rpartition(',')[0]}\n" for line in lines))
+    bags = named(".svs")
+    others = [np.ones((int(size) + 1, *bags.instance_shape), np.float32) for size in bags.sizes]
+    found = parts_of_run(tmp_path / "run", BagDataset.from_arrays(others, ids=bags.ids))
+    assert not found.other_sizes and len(found.within("train", "validation")) == 60
+    found = parts_of_run(folder / "run", BagDataset.from_arrays(others, ids=bags.ids))
+    assert found.other_sizes == set(bags.ids)

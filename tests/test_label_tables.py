@@ -118,6 +118,7 @@ def test_paths_of_slides_are_known_by_their_last_part(tmp_path: Path, heading: s
     rows = "".join(f"{folder}{name}.svs,{label}\n" for name, label in (("01", "u"), ("1", "v"), ("b.x", "u")))
     bags = load_bags(tmp_path, labels=table(tmp_path, f"{heading},label\n{rows}c,v\n")).bags
     assert dict(zip(bags.ids, bags.labels.values.tolist(), strict=True)) == {"01": 0, "1": 1, "b.x": 0, "c": 1}
+    assert bags.patients is None
 
 
 def test_two_paths_with_one_last_part_are_reported(tmp_path: Path) -> None:

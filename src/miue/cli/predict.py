@@ -240,7 +240,13 @@ def _bags_to_predict(bags: Any, part: str | None, run: Path) -> Any:
             fix="pass --part all to predict all bags all the same; rename bags that are others",
         )
     if learned:
-        say(f"left out: {plural(learned, 'bag')} that the model learned from, or from their patients", err=True)
+        text = f"left out: {plural(learned, 'bag')} that the model learned from, or from their patients"
+        if others := len(known & of_run.other_sizes & set(chosen.ids)):
+            text += (
+                f"; {others:,} of them with another number of instances: rename bags that are others, or pass "
+                "--part all"
+            )
+        say(text, err=True)
     calibration = of_run.within("calibration") if part is None and not any(bags.splits) else set()
     kept = [row for row in unseen if chosen.ids[row] not in calibration]
     if kept and len(kept) < len(unseen):

@@ -18,7 +18,7 @@ from miue.common.tables import read_text_columns, write_rows
 FILE = "splits.csv"
 COMPARED_INSTANCES = 64
 """Of bags that are numbered; bags that are drawn from few images may well begin with the same one."""
-COLUMNS = ("bag_id", "patient", "label", "fold_0", "content")
+COLUMNS = ("bag_id", "patient", "label", "fold_0", "content", "instances")
 
 
 @dataclass(frozen=True)
@@ -26,23 +26,24 @@ class TrainingBags:
     """The bags of a training: those that were learned from, validated on, and kept for later.
 
     Attributes:
-        rows: bag, patient, label and part ("train", "validation" or another) of each, and a digest of its content
-            where its name is a number alone, else "".
+        rows: bag, patient, label and part ("train", "validation" or another) of each, a digest of its content
+            where its name is a number alone, else "", and its number of instances, "" where the run lists none.
     """
 
-    rows: tuple[tuple[str, str, str, str, str], ...]
+    rows: tuple[tuple[str, str, str, str, str, str], ...]
 
     @classmethod
     def of(cls, part_of: Mapping[str, str], *sources: BagDataset) -> TrainingBags:
         """Return the bags of several datasets, of one name the first, with the part of each name."""
-        rows: dict[str, tuple[str, str, str, str, str]] = {}
+        rows: dict[str, tuple[str, str, str, str, str, str]] = {}
         for bags in sources:
             names = bags.class_names or tuple(map(str, range(bags.num_classes)))
             for row, name in enumerate(bags.ids):
                 patient = (bags.patients[row] if bags.patients else "") or name
                 label = names[int(bags.labels.values[row])] if bags.labels.known[row] else ""
                 content = _digest(bags, row) if NUMBERED.fullmatch(name) else ""
-                rows.setdefault(name, (name, patient, label, part_of.get(name, ""), content))
+                size = str(int(bags.sizes[row]))
+                rows.setdefault(name, (name, patient, label, part_of.get(name, ""), content, size))
         return cls(tuple(rows.values()))
 
     @classmethod
@@ -76,7 +77,8 @@ class TrainingBags:
         A bag that is not listed is the one that is listed under the same name but for endings of files. Where the
         run lists contents, bags that are numbered are known by what they hold, and patients by names of their own.
         """
-        by_content = {content: part for *_, part, content in self.rows if content}
+        by_content = {content: part for *_, part, content, _ in self.rows if content}
+        sizes = {row[0]: row[5] for row in self.rows}
         listed = {row[0]: row[3] for row in self.rows}
         by_key: dict[str, str] = {}
         for wanted in ("validation", "train"):  # where two bags differ in the ending alone, the stronger counts
@@ -88,10 +90,15 @@ class TrainingBags:
             for row, name in enumerate(bags.ids)
         )
         patients_in: dict[str, set[str]] = {}
-        for _, patient, _, part, _ in self.rows:
+        for _, patient, _, part, *_ in self.rows:
             if not (by_content and NUMBERED.fullmatch(patient)):
                 patients_in.setdefault(normalize("NFC", patient), set()).add(part)
-        return PartsOfRun(bags.ids, parts, bags.patient_groups, patients_in)
+        other_sizes = {
+            name
+            for name, size in zip(bags.ids, bags.sizes.tolist(), strict=True)
+            if sizes.get(name, "") not in ("", str(size)) and not (by_content and NUMBERED.fullmatch(name))
+        }
+        return PartsOfRun(bags.ids, parts, bags.patient_groups, patients_in, frozenset(other_sizes))
 
 
 @dataclass(frozen=True)
@@ -103,12 +110,15 @@ class PartsOfRun:
         parts: of each bag, as far as the run records it: "train", "validation" or another, "" where it does not.
         patients: of each bag, or its own name.
         patients_in: all patients that the run lists, with the parts that their bags were in.
+        other_sizes: bags of which the run lists another number of instances: others of the same name, or the same
+            with other features.
     """
 
     ids: tuple[str, ...]
     parts: tuple[str, ...]
     patients: tuple[str, ...]
     patients_in: Mapping[str, Set[str]]
+    other_sizes: Set[str]
 
     def within(self, *wanted: str) -> set[str]:
         """Return the bags that were in one of these parts."""

@@ -45,7 +45,11 @@ def label_bags(found: FoundBags, table: LabelTable | None, classes: Sequence[str
     names = table.class_names(classes)
     rows = [row_of[name] for name in bags.ids]
     labels = read_classes([table.labels[row] for row in rows], table.source, "label", names)
-    patients = tuple(table.patients[row] for row in rows)
+    lists_patients = bool(note)
+    patients = tuple(
+        table.patients[row] if lists_patients or table.patients[row] != table.ids[row] else name
+        for name, row in zip(bags.ids, rows, strict=True)
+    )
     are_known = any(map(ne, map(strip_endings, patients), map(strip_endings, bags.ids)))
     bags = replace(bags, labels=labels, class_names=names, patients=patients if are_known else None)
     folds = tuple(

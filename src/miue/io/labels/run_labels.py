@@ -20,6 +20,7 @@ def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...])
     """Return bags without labels with the labels and patients that a run lists, and one line that says so.
 
     Bags are matched by name, as it is written, else without the endings of files where that means one bag alone.
+    One with another number of instances than the run lists may be another of the same name, and gets no label.
 
     Args:
         bags: of which none has a label.
@@ -32,13 +33,17 @@ def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...])
     if not splits.exists():
         return bags, f"labels: none, and {str(splits)!r} is not there; pass --labels TABLE to evaluate"
     listed = _listed(splits)
-    cells = [listed.get(name) or listed.get(strip_endings(name)) or ("", "") for name in bags.ids]
+    rows = [listed.get(name) or listed.get(strip_endings(name)) or ("", "", "") for name in bags.ids]
+    is_other = [known not in ("", str(size)) for (*_, known), size in zip(rows, bags.sizes, strict=True)]
+    cells = [("", "") if other else row[:2] for other, row in zip(is_other, rows, strict=True)]
     numbers = [classes.index(label) if label in classes else None for _, label in cells]
     count = len(numbers) - numbers.count(None)
     if not count:
+        of_others = f", but {_with_other_sizes(sum(is_other))}" if any(is_other) else ""
         return (
             bags,
-            f"labels: none, and {str(splits)!r} lists none for these bags; pass --labels TABLE to evaluate",
+            f"labels: none, and {str(splits)!r} lists none for these bags{of_others}; pass --labels TABLE to "
+            "evaluate",
         )
     labelled = replace(bags, labels=Labels.of(numbers), class_names=classes)
     patients = [patient for patient, _ in cells]
@@ -47,12 +52,17 @@ def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...])
     ):
         filled = tuple(patient or name for patient, name in zip(patients, bags.ids, strict=True))
         labelled = replace(labelled, patients=filled)
-    others = _describe_others(bags, listed, len(bags) - count)
+    others = _describe_others(bags, listed, len(bags) - count - sum(is_other))
+    others += f", none for {_with_other_sizes(sum(is_other))}" if any(is_other) else ""
     text = f"labels: those that the training listed in {str(splits)!r} ({counts_of_classes(labelled)}{others})"
     return labelled, f"{text}; pass --labels TABLE for others"
 
 
-def _describe_others(bags: BagDataset, listed: Mapping[str, tuple[str, str]], count: int) -> str:
+def _with_other_sizes(count: int) -> str:
+    return f"{plural(count, 'bag')} with another number of instances than in training"
+
+
+def _describe_others(bags: BagDataset, listed: Mapping[str, tuple[str, str, str]], count: int) -> str:
     """Return how many bags have no label in the list, and of how many it has no row; "" where all have a label."""
     if not count:
         return ""
@@ -62,13 +72,17 @@ def _describe_others(bags: BagDataset, listed: Mapping[str, tuple[str, str]], co
     return f", none for {plural(count, 'bag')}" + (f", {absent:,} of which it does not list" if absent else "")
 
 
-def _listed(splits: Path) -> Mapping[str, tuple[str, str]]:
-    """Return patient and label by the name of each bag, and by that without endings where it is of one bag."""
+def _listed(splits: Path) -> Mapping[str, tuple[str, str, str]]:
+    """Return patient, label and number of instances, "" where the run lists none, by the name of each bag.
+
+    They are also found by the name without endings, where it is of one bag.
+    """
     columns = read_text_columns(splits)
     if not {"bag_id", "patient", "label"} <= set(columns):
         fix = "put back the file that the training wrote"
         raise missing_column(f"splits {str(splits)!r}", "columns bag_id, patient and label", columns, fix)
-    facts = list(zip(columns["patient"], columns["label"], strict=True))
+    sizes = columns.get("instances", [""] * len(columns["bag_id"]))
+    facts = list(zip(columns["patient"], columns["label"], sizes, strict=True))
     keys = Counter(map(strip_endings, columns["bag_id"]))
     by_key = {strip_endings(name): fact for name, fact in zip(columns["bag_id"], facts, strict=True)}
     by_key = {key: fact for key, fact in by_key.items() if keys[key] == 1}

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from unicodedata import normalize
 
 import numpy as np
@@ -21,21 +22,40 @@ COMPARED_INSTANCES = 64
 COLUMNS = ("bag_id", "patient", "label", "fold_0", "content", "instances")
 
 
+class TrainingBag(NamedTuple):
+    """A bag as a run lists it, all as text.
+
+    Attributes:
+        name: of the bag.
+        patient: whose it is, or the name of the bag.
+        label: the name of its class, "" where unknown.
+        part: "train", "validation" or another.
+        content: a digest of it where its name is a number alone, else "".
+        instances: their number, "" where the run lists none.
+    """
+
+    name: str
+    patient: str
+    label: str
+    part: str
+    content: str
+    instances: str
+
+
 @dataclass(frozen=True)
 class TrainingBags:
     """The bags of a training: those that were learned from, validated on, and kept for later.
 
     Attributes:
-        rows: bag, patient, label and part ("train", "validation" or another) of each, a digest of its content
-            where its name is a number alone, else "", and its number of instances, "" where the run lists none.
+        rows: all bags.
     """
 
-    rows: tuple[tuple[str, str, str, str, str, str], ...]
+    rows: tuple[TrainingBag, ...]
 
     @classmethod
     def of(cls, part_of: Mapping[str, str], *sources: BagDataset) -> TrainingBags:
         """Return the bags of several datasets, of one name the first, with the part of each name."""
-        rows: dict[str, tuple[str, str, str, str, str, str]] = {}
+        rows: dict[str, TrainingBag] = {}
         for bags in sources:
             names = bags.class_names or tuple(map(str, range(bags.num_classes)))
             for row, name in enumerate(bags.ids):
@@ -43,7 +63,7 @@ class TrainingBags:
                 label = names[int(bags.labels.values[row])] if bags.labels.known[row] else ""
                 content = _digest(bags, row) if NUMBERED.fullmatch(name) else ""
                 size = str(int(bags.sizes[row]))
-                rows.setdefault(name, (name, patient, label, part_of.get(name, ""), content, size))
+                rows.setdefault(name, TrainingBag(name, patient, label, part_of.get(name, ""), content, size))
         return cls(tuple(rows.values()))
 
     @classmethod
@@ -65,7 +85,8 @@ class TrainingBags:
                 fix="put back the file that the training wrote",
             )
         nothing = [""] * len(columns["bag_id"])
-        return cls(tuple(zip(*(columns.get(name, nothing) for name in COLUMNS), strict=True)))
+        cells = zip(*(columns.get(name, nothing) for name in COLUMNS), strict=True)
+        return cls(tuple(TrainingBag(*row) for row in cells))
 
     def save(self, folder: Path) -> None:
         """Write the bags into the folder of a model."""
@@ -77,9 +98,9 @@ class TrainingBags:
         A bag that is not listed is the one that is listed under the same name but for endings of files. Where the
         run lists contents, bags that are numbered are known by what they hold, and patients by names of their own.
         """
-        by_content = {content: part for *_, part, content, _ in self.rows if content}
-        sizes = {row[0]: row[5] for row in self.rows}
-        listed = {row[0]: row[3] for row in self.rows}
+        by_content = {row.content: row.part for row in self.rows if row.content}
+        sizes = {row.name: row.instances for row in self.rows}
+        listed = {row.name: row.part for row in self.rows}
         by_key: dict[str, str] = {}
         for wanted in ("validation", "train"):  # where two bags differ in the ending alone, the stronger counts
             by_key |= {strip_endings(name): wanted for name, part in listed.items() if part == wanted}
@@ -90,9 +111,9 @@ class TrainingBags:
             for row, name in enumerate(bags.ids)
         )
         patients_in: dict[str, set[str]] = {}
-        for _, patient, _, part, *_ in self.rows:
-            if not (by_content and NUMBERED.fullmatch(patient)):
-                patients_in.setdefault(normalize("NFC", patient), set()).add(part)
+        for row in self.rows:
+            if not (by_content and NUMBERED.fullmatch(row.patient)):
+                patients_in.setdefault(normalize("NFC", row.patient), set()).add(row.part)
         other_sizes = {
             name
             for name, size in zip(bags.ids, bags.sizes.tolist(), strict=True)

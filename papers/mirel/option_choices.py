@@ -84,7 +84,12 @@ SCALING = Choice(
 LENGTH_SCALE = Choice(
     "method.length_scale", 0.3, (0.1, 1.0, 3.0), "attention", OF_EVERY_KIND, ("sngp",), tolerance=0.02
 )
-DIVERGENCE = Choice("method.annealing_epochs", 10, (0,), "attention", OF_EVERY_KIND, ("r-edl",), tolerance=0.02)
+OF_PUBLISHED_PRIOR = {
+    name: replace(data, options={**data.options, "method.prior": 0.1}) for name, data in OF_EVERY_KIND.items()
+}
+DIVERGENCE = Choice(
+    "method.annealing_epochs", 10, (0,), "attention", OF_PUBLISHED_PRIOR, ("r-edl",), tolerance=0.02
+)
 EVIDENCE_PRIOR = Choice(
     "method.prior", 0.1, (0.01, 0.5, 1.0), "attention", OF_EVERY_KIND, ("r-edl",), tolerance=0.02
 )

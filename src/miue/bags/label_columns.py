@@ -27,8 +27,8 @@ def label_columns(
         labels: of the bags.
         feature_names: of the D features.
 
-    >>> negative, positive = np.array([[0, 3.1], [0, 2.7]]), np.array([[0, 2.7], [1, 4.4]])
-    >>> label_columns([negative, positive] * 5, Labels.of([0, 1] * 5), ["is_tumor", "area"])
+    >>> bags = [np.array([[0, 3.1], [bag % 2, 0.5 * bag]]) for bag in range(10)]
+    >>> label_columns(bags, Labels.of([0, 1] * 5), ["is_tumor", "area"])
     ['is_tumor']
     """
     classes = np.unique(labels.values[labels.known])

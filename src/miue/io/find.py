@@ -87,7 +87,7 @@ def is_long_table(path: Path) -> bool:
 def _refuse_files_among_tables(folder: Path) -> None:
     """Raise where more tables of a folder are alike than it has bag files, so that either may be the bags."""
     tables = tables_in(folder)
-    files = bag_files_below(folder) if len(tables) > 1 else []
+    files = list(bag_files_below(folder)) if len(tables) > 1 else []
     if not 0 < len(files) < len(tables):
         return
     alike = most_alike(tables)

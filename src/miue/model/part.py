@@ -72,7 +72,7 @@ def find_part(kind: str, part: PartLike) -> Part:
         return _named(kind, name, part_at(kind, part))
     if isinstance(part, str):
         name = registry.canonical(part)
-        other = next((one for one, parts in REGISTRIES.items() if part not in registry and part in parts), None)
+        other = None if part in registry else next((one for one, of in REGISTRIES.items() if part in of), None)
         if other is not None:
             raise ConfigError(
                 item=f"{kind} {part!r}",

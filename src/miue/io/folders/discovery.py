@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from miue.bags.names import TABLES
@@ -111,14 +112,13 @@ def bag_files(folder: Path, feature_key: str = "") -> BagFiles:
 
 def has_bag_files(folder: Path) -> bool:
     """Return whether a folder, or one below it, has bag files or images, as ``bag_files`` looks for them."""
-    return bool(bag_files_below(folder)) or any(map(has_images, _folders_below(folder)))
+    return next(bag_files_below(folder), None) is not None or any(map(has_images, _folders_below(folder)))
 
 
-def bag_files_below(folder: Path) -> list[Path]:
-    """Return the bag files of a folder, the folder itself if it is one, or those of the folders below it."""
-    if _is_bag_folder(folder):
-        return [folder]
-    return _files_in(folder) or [file for below in _folders_below(folder) for file in _files_in(below)]
+def bag_files_below(folder: Path) -> Iterator[Path]:
+    """Yield the bag files of a folder, the folder itself if it is one, or those of the folders below it."""
+    here = [folder] if _is_bag_folder(folder) else _files_in(folder)
+    yield from here or chain.from_iterable(map(_files_in, _folders_below(folder)))
 
 
 def _by_id(files: list[Path], feature_key: str = "") -> dict[str, tuple[Path, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import ne
 
@@ -38,16 +38,15 @@ def label_bags(found: FoundBags, table: LabelTable | None, classes: Sequence[str
             got=f"{found.path!r}, which has labels of its own",
             fix="leave out --labels (in Python labels), or remove the labels from the bags",
         )
-    row_of, left_out, note = _match(table, found.ids, found.path)
+    row_of, left_out, by_patient = _match(table, found.ids, found.path)
     loaded = found.read(list(row_of), left_out)
     bags = loaded.bags
     table = replace(table, labels=by_their_names(known_labels(table.labels, table.source, classes), classes))
     names = table.class_names(classes)
     rows = [row_of[name] for name in bags.ids]
     labels = read_classes([table.labels[row] for row in rows], table.source, "label", names)
-    lists_patients = bool(note)
     patients = tuple(
-        table.patients[row] if lists_patients or table.patients[row] != table.ids[row] else name
+        table.patients[row] if by_patient or table.patients[row] != table.ids[row] else name
         for name, row in zip(bags.ids, rows, strict=True)
     )
     are_known = any(map(ne, map(strip_endings, patients), map(strip_endings, bags.ids)))
@@ -59,30 +58,26 @@ def label_bags(found: FoundBags, table: LabelTable | None, classes: Sequence[str
     return replace(
         loaded,
         bags=bags,
-        notes=(*loaded.notes, *filter(None, [note])),
+        notes=(*loaded.notes, *([_describe_patients(table, row_of)] if by_patient else [])),
         folds=Splits(table.source, folds) if folds else loaded.folds,
         label_columns=table.columns,
     )
 
 
-def _match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[str, int], list[LeftOut], str]:
-    """Return the row of each bag that the table lists, in its order, what is in one of the two alone, and a note.
+def _match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[str, int], list[LeftOut], bool]:
+    """Return the row of each bag that the table lists, in its order, and what is in one of the two alone.
 
-    Of a table of patients, bags are listed whose names begin with that of their patient.
+    Of a table of patients, bags are listed whose names begin with that of their patient; the last value says
+    whether they are.
 
     Raises:
         DataError: a name that may be that of two bags, or a table of patients in which bags do not find theirs.
     """
     bag_rows = match_names(labels.ids, names, labels.source)
     rows = {names[bag_row]: row for row, bag_row in enumerate(bag_rows) if bag_row is not None}
-    note = ""
-    if not rows and labels.is_of_patients:
+    by_patient = not rows and labels.is_of_patients
+    if by_patient:
         rows = _rows_of_patients(labels, names, where)
-        first = next(iter(rows))
-        note = (
-            f"{labels.source!r} lists patients; {plural(len(rows), 'bag')} whose names begin with one of them are "
-            f"taken for theirs, such as {first!r} for that of {labels.ids[rows[first]]!r}"
-        )
     listed = set(rows.values())
     unlisted = sorted(set(names) - set(rows))
     missing = [name for row, name in enumerate(labels.ids) if row not in listed]
@@ -90,7 +85,16 @@ def _match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[s
     hints = zip(missing, hints_at(missing, unlisted), strict=True)
     left_out = [LeftOut(name, f"{no_such}{hint}") for name, hint in hints]
     left_out += [LeftOut(name, f"a bag that {labels.source!r} does not list", is_bad=False) for name in unlisted]
-    return rows, left_out, note
+    return rows, left_out, by_patient
+
+
+def _describe_patients(labels: LabelTable, rows: Mapping[str, int]) -> str:
+    """Return which bags were found by their patients."""
+    first = next(iter(rows))
+    return (
+        f"{labels.source!r} lists patients; {plural(len(rows), 'bag')} whose names begin with one of them are "
+        f"taken for theirs, such as {first!r} for that of {labels.ids[rows[first]]!r}"
+    )
 
 
 def _rows_of_patients(labels: LabelTable, names: Sequence[str], where: str) -> dict[str, int]:

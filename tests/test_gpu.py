@@ -67,7 +67,8 @@ def test_a_model_of_images_has_its_scores_there_as_on_the_cpu(encoder: str, side
     bags = bright_bags(24, side=side, channels=channels)
     model = miue.train(bags, encoder=encoder, settings={"max_epochs": 3}, progress=False, device=DEVICE)
     assert "statistics" in model.distances
-    assert_same(model, bags)
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # TF32 moves a distance by up to 0.03
+        assert_same(model, bags)
 
 
 def assert_same(model: Model, bags: BagDataset, *, drawn: bool = False) -> None:

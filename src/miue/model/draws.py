@@ -13,6 +13,7 @@ from torch import Tensor
 from miue.bags.names import NUMBERED
 from miue.bags.segments import BagBatch, Segments
 from miue.common.seeds import derive_seed
+from miue.distributions import PredictiveDistribution
 from miue.methods import BatchPrediction, Method
 from miue.model.encoding import CHUNK_FEATURES, chunk_size, encoded_blocks, fits_a_block
 from miue.networks.base import join
@@ -24,22 +25,26 @@ SHARED_NUMBERS = 1 << 26  # numbers (256 MiB) held of what draws share: 65,536 v
 def draws_of_each(
     method: Method, names: Sequence[str], batch: BagBatch, estimator: str, seed: int
 ) -> list[BatchPrediction]:
-    """Return each draw of all bags; those of a bag are as if it were alone, wherever it lies."""
-    alone = [
-        _draws_of_one(method, instances, estimator, _seed_of(name, instances, seed))
-        for name, instances in zip(names, batch.segments.split(batch.instances), strict=True)
+    """Return each draw of all bags, in main memory; those of a bag are as if it were alone, wherever it lies."""
+    drawn = []
+    for name, instances in zip(names, batch.segments.split(batch.instances), strict=True):
+        drawn += _draws_of_one(method, instances, estimator, _seed_of(name, instances, seed))
+    bags, instances_of_draws = map(_concatenated, zip(*drawn, strict=True))
+    sizes = batch.segments.sizes.cpu()
+    draws = len(bags) // len(sizes)
+    first = sizes.cumsum(0) - sizes  # of the instances of each bag, in one draw
+    place = torch.arange(int(sizes.sum())) + ((draws - 1) * first).repeat_interleave(sizes)
+    bag, step = torch.arange(len(sizes)) * draws, sizes.repeat_interleave(sizes)
+    return [
+        BatchPrediction(bags.subset(bag + draw), instances_of_draws.subset(place + draw * step))
+        for draw in range(draws)
     ]
-    draws = []
-    for draw in zip(*alone, strict=True):
-        bags, instances = zip(*draw, strict=True)
-        draws.append(BatchPrediction(type(bags[0]).concatenate(bags), type(instances[0]).concatenate(instances)))
-    return draws
 
 
 def _draws_of_one(
     method: Method, instances: Shaped[Tensor, "N *shape"], estimator: str, seed: int
 ) -> list[BatchPrediction]:
-    """Return the draws of one bag."""
+    """Return the draws of one bag, some in one after another, in main memory."""
     draws: list[BatchPrediction] = []
     current: Method | None = None
     at_once = max(1, COPIED_INSTANCES // len(instances))
@@ -48,8 +53,13 @@ def _draws_of_one(
             current, encoded = member, _encoder_of_copies(member, instances)
         for copies in (min(at_once, member.copies - made) for made in range(0, member.copies, at_once)):
             sizes = torch.full((copies,), len(instances), device=instances.device)
-            draws += _split(member.predict(encoded(copies), Segments(sizes), estimator), copies)
+            copied = member.predict(encoded(copies), Segments(sizes), estimator)
+            draws.append(BatchPrediction(copied.bags.cpu(), copied.instances.cpu()))
     return draws
+
+
+def _concatenated(parts: Sequence[PredictiveDistribution]) -> PredictiveDistribution:
+    return type(parts[0]).concatenate(parts)
 
 
 def _encoder_of_copies(
@@ -76,17 +86,6 @@ def _shared_encoding(member: Method, instances: Shaped[Tensor, "N *shape"]) -> T
         if parts[0][0].numel() * len(instances) > SHARED_NUMBERS:
             return None
     return join(parts)
-
-
-def _split(copied: BatchPrediction, copies: int) -> list[BatchPrediction]:
-    """Return the predictions of each copy of a bag."""
-    if copies == 1:
-        return [copied]
-    bags, rows = torch.arange(copies), torch.arange(len(copied.instances))
-    return [
-        BatchPrediction(copied.bags.subset(bag), copied.instances.subset(instances))
-        for bag, instances in zip(bags.split(1), rows.chunk(copies), strict=True)
-    ]
 
 
 def _seed_of(name: str, instances: Shaped[Tensor, "n *shape"], seed: int) -> int:

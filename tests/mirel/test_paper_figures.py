@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import ConfigError
+from miue.datasets import cifar10
 from miue.datasets.gaussian import gaussian_bags
 from miue.datasets.mnist import digits_of_test_bags, mnist_bags
 from miue.distributions import Categorical, Dirichlet
@@ -38,6 +41,7 @@ from papers.mirel.figures.ood_sweep import (
     scores_of,
 )
 from papers.mirel.paths import Paths
+from papers.mirel.preset import preset
 
 
 @pytest.fixture
@@ -49,7 +53,7 @@ def made_sweep(seed: int = 0) -> OodSweep:
     """Scores that grow less certain with the share of foreign instances."""
     random = np.random.default_rng(seed)
     scores = {}
-    for source, ratio in [("", 0.0), *((s, r) for s in SOURCES for r in RATIOS)]:
+    for source, ratio in [("", 0.0), *((s, r) for s in chain(*SOURCES.values()) for r in RATIOS)]:
         for level in ("bag", "instance"):
             confidence = random.normal(-ratio, 0.3, 53).astype(np.float32)
             scores[level, source, ratio, CONFIDENCE] = confidence
@@ -72,7 +76,9 @@ def table_of(distribution: Categorical | Dirichlet) -> PredictionTable:
 def test_detection_is_the_auroc_of_foreign_bags_by_their_uncertainty() -> None:
     sweep = made_sweep()
     rows = detection_rows("mnist/abmil-mirel", 3, sweep)
-    assert len(rows) == len(SOURCES) * len(RATIOS)  # of the scores that the figure shows, these have the vacuity
+    assert len(rows) == len(SOURCES["mnist-bags"]) * len(
+        RATIOS
+    )  # of the scores that the figure shows, these have the vacuity
     for _, seed, source, ratio, score, auroc in rows:
         inside, outside = sweep.of("bag", "vacuity"), sweep.of("bag", "vacuity", str(source), float(ratio))
         truth = np.repeat([0, 1], [len(inside), len(outside)])
@@ -116,6 +122,40 @@ def test_figures_by_ratio_are_drawn_with_the_numbers_of_every_seed(
         assert (paths.results / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("name", [name for name in FIGURES if name.startswith(("confidence-", "strength-"))])
+def test_a_figure_by_ratio_shows_presets_of_the_data_that_have_its_source(
+    name: str, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "papers.mirel.figures.confidence_by_ratio.sweep_of", lambda name, seed, *_: made_sweep(seed)
+    )
+    drawn = paper_figure(name).draw([1], paths, "cpu")
+    score, network, source = name.split("-")
+    column = {key: [row[place] for row in drawn.rows] for place, key in enumerate(drawn.columns)}
+    presets = [preset(str(shown)) for shown in column["preset"]]
+    assert {shown.method for shown in presets} == {"mirel", *(["deterministic"] if score == "confidence" else [])}
+    assert all(source in SOURCES[shown.data] for shown in presets)
+    assert {shown.network for shown in presets} == {{"abmil": "attention", "dsmil": "dsmil"}[network]}
+    assert set(column["source"]) == {"", source}
+
+
+def test_the_sets_of_a_sweep_are_of_the_data_and_each_of_its_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    bags = separable_bags(4)
+    mixed = replace(bags, is_ood=OodFlags.of([True, True, False, False]))
+    drawn = []
+
+    def draw(source: Path, splits: list[str], ood: Sequence[str] = (), ood_ratio: float = 1.0) -> BagDataset:
+        drawn.append((*splits, *ood, ood_ratio))
+        return mixed if ood else bags
+
+    monkeypatch.setattr(cifar10, "cifar10_bags", draw)
+    sets = list(ood_sweep._sets("cifar10-bags", Path("images")))
+    foreign = [(source, ratio) for source in ("svhn", "dtd") for ratio in RATIOS]
+    assert [(source, ratio) for source, ratio, _ in sets] == [("", 0.0), *foreign]
+    assert drawn == [("test", 1.0), *(("test", *each) for each in foreign)]
+    assert [len(found) for _, _, found in sets] == [4, *[2] * len(foreign)]  # the others are in the first set
+
+
 def test_the_confidence_of_a_digit_is_that_of_its_instances() -> None:
     alpha = torch.rand(40, 2, dtype=torch.float64) * 9 + 1
     table, digits = table_of(Dirichlet(alpha)), np.arange(40) % 10
@@ -154,7 +194,7 @@ def test_a_sweep_is_computed_once_and_read_back(paths: Paths, monkeypatch: pytes
     store = replace(labelled, splits=("train",) * 30)
     monkeypatch.setattr(ood_sweep, "store_of", lambda *_: store)
     monkeypatch.setattr(
-        ood_sweep, "_sets", lambda _: [("", 0.0, bags), ("fmnist", 0.4, bags), ("fmnist", 1.0, bags)]
+        ood_sweep, "_sets", lambda *_: [("", 0.0, bags), ("fmnist", 0.4, bags), ("fmnist", 1.0, bags)]
     )
     first = ood_sweep.sweep_of("mnist/abmil-mirel", 1, paths, "cpu")
     again = ood_sweep.sweep_of("mnist/abmil-mirel", 1, paths, "cpu")

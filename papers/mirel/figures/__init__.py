@@ -13,6 +13,7 @@ from papers.mirel.figures.confidence_by_ratio import draw_confidence_by_ratio, d
 from papers.mirel.figures.detection_by_ratio import draw_detection_by_ratio
 from papers.mirel.figures.estimator_surfaces import draw_estimator_surfaces
 from papers.mirel.figures.figure_with_data import FigureWithData
+from papers.mirel.figures.ood_sweep import SOURCES
 from papers.mirel.paths import Paths
 
 Draw = Callable[[Sequence[int], Paths, str], FigureWithData]
@@ -33,16 +34,18 @@ class PaperFigure(NamedTuple):
 
 def _figures() -> dict[str, PaperFigure]:
     figures = {}
-    for network, title in (("abmil", "ABMIL"), ("dsmil", "DSMIL")):
-        for source in ("fmnist", "kmnist"):
-            figures[f"confidence-{network}-{source}"] = PaperFigure(
-                f"confidence of bags and instances by share of {source} instances, {title} with and without MIREL",
-                partial(draw_confidence_by_ratio, network, source),
-            )
-            figures[f"strength-{network}-{source}"] = PaperFigure(
-                f"α0 of bags and instances by share of {source} instances, {title} + MIREL",
-                partial(draw_strength_by_ratio, network, source),
-            )
+    networks = {"abmil": "ABMIL", "dsmil": "DSMIL"}
+    swept = [("mnist", network, source) for network in networks for source in SOURCES["mnist-bags"]]
+    for data, network, source in [*swept, *(("cifar10", "abmil", name) for name in SOURCES["cifar10-bags"])]:
+        shown = f"of bags and instances by share of {source} instances, {networks[network]}"
+        figures[f"confidence-{network}-{source}"] = PaperFigure(
+            f"confidence {shown} with and without MIREL",
+            partial(draw_confidence_by_ratio, data, network, source),
+        )
+        figures[f"strength-{network}-{source}"] = PaperFigure(
+            f"α0 {shown} + MIREL", partial(draw_strength_by_ratio, data, network, source)
+        )
+    for network, title in networks.items():
         figures[f"ood-ratio-{network}"] = PaperFigure(
             f"AUROC of OOD bags against others by share of OOD instances, {title}, {title} + MIREL, and distance",
             partial(draw_detection_by_ratio, network),

@@ -14,7 +14,6 @@ from matplotlib.patches import Rectangle
 from miue.bags.dataset import BagDataset
 from miue.distributions import Dirichlet
 from papers.mirel.figures.figure_with_data import Cell, FigureWithData
-from papers.mirel.figures.ood_sweep import SOURCES
 from papers.mirel.paths import Paths
 from papers.mirel.runner import train_preset
 
@@ -32,9 +31,9 @@ def draw_bag_examples(seeds: Sequence[int], paths: Paths, device: str) -> Figure
         paths: where images, models and results are.
         device: "auto", "cpu", "gpu".
     """
-    from miue.datasets.mnist import mnist_bags
+    from miue.datasets.mnist import OOD_SOURCES, mnist_bags
 
-    bags = mnist_bags(paths.source, splits=["test"], ood=SOURCES, ood_ratio=RATIO)
+    bags = mnist_bags(paths.source, splits=["test"], ood=OOD_SOURCES, ood_ratio=RATIO)
     inside = np.flatnonzero(bags.is_ood.in_distribution)[:2]
     outside = [np.flatnonzero(np.array(bags.ood_sets) == name)[:2] for name in sorted(set(bags.ood_sets) - {""})]
     return draw_bags(bags.subset(np.concatenate([inside, *outside])), seeds[0], paths, device)

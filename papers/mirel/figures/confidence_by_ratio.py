@@ -40,26 +40,27 @@ LABELS = {
 
 
 def draw_confidence_by_ratio(
-    network: str, source: str, seeds: Sequence[int], paths: Paths, device: str
+    data: str, network: str, source: str, seeds: Sequence[int], paths: Paths, device: str
 ) -> FigureWithData:
     """Draw the negative expected entropy of bags and instances, without and with MIREL.
 
     Args:
+        data: "mnist" or "cifar10", as the presets' names begin.
         network: "abmil" or "dsmil".
-        source: "fmnist" or "kmnist".
+        source: of the out-of-distribution images, such as "fmnist".
         seeds: the first is drawn; the table holds all.
         paths: where images, models and results are.
         device: "auto", "cpu", "gpu".
     """
-    names = [f"mnist/{network}-deterministic", f"mnist/{network}-mirel"]
+    names = [f"{data}/{network}-deterministic", f"{data}/{network}-mirel"]
     return by_ratio(names, CONFIDENCE, source, seeds, paths, device)
 
 
 def draw_strength_by_ratio(
-    network: str, source: str, seeds: Sequence[int], paths: Paths, device: str
+    data: str, network: str, source: str, seeds: Sequence[int], paths: Paths, device: str
 ) -> FigureWithData:
     """Draw α0 of bags and instances, with MIREL; arguments as for ``draw_confidence_by_ratio``."""
-    return by_ratio([f"mnist/{network}-mirel"], STRENGTH, source, seeds, paths, device)
+    return by_ratio([f"{data}/{network}-mirel"], STRENGTH, source, seeds, paths, device)
 
 
 def by_ratio(

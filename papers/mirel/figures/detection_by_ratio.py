@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
+from miue.datasets.mnist import OOD_SOURCES
 from miue.evaluation.ranking import separation
 from papers.mirel.figures.figure_with_data import Cell, FigureWithData, plain
-from papers.mirel.figures.ood_sweep import RATIOS, SOURCES, OodSweep, sweep_of
+from papers.mirel.figures.ood_sweep import RATIOS, OodSweep, sweep_of
 from papers.mirel.paths import Paths
 from papers.mirel.preset import preset
 
@@ -40,7 +41,7 @@ def draw_detection_by_ratio(network: str, seeds: Sequence[int], paths: Paths, de
     figure = Figure(figsize=(10.4, 6.6), layout="constrained")
     grid = figure.subplots(2, 2, sharex=True, sharey=True)
     for row, name in zip(grid, names, strict=True):
-        for axes, source in zip(row, SOURCES, strict=True):
+        for axes, source in zip(row, OOD_SOURCES, strict=True):
             for score, (label, colour) in CURVES.items():
                 values = np.array(
                     [
@@ -74,7 +75,7 @@ def draw_detection_by_ratio(network: str, seeds: Sequence[int], paths: Paths, de
 def detection_rows(name: str, seed: int, sweep: OodSweep) -> list[list[Cell]]:
     """Return the AUROC of every score in the figure, by source and share of out-of-distribution instances."""
     rows: list[list[Cell]] = []
-    for source in SOURCES:
+    for source in OOD_SOURCES:
         for ratio in RATIOS:
             for score in (score for score in CURVES if score in sweep.names("bag")):
                 inside, outside = sweep.of("bag", score), sweep.of("bag", score, source, ratio)

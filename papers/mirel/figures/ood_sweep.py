@@ -12,6 +12,7 @@ from jaxtyping import Float32
 
 from miue.bags.dataset import BagDataset
 from miue.common.files import atomic_file
+from miue.datasets import cifar10, mnist
 from miue.distributions import Dirichlet
 from miue.predictions.table import PredictionTable
 from papers.mirel.paths import Paths
@@ -21,7 +22,7 @@ from papers.mirel.stores import store_of
 from papers.mirel.trained import with_distances
 
 RATIOS = (0.2, 0.4, 0.6, 0.8, 1.0)
-SOURCES = ("fmnist", "kmnist")
+SOURCES = {"mnist-bags": mnist.OOD_SOURCES, "cifar10-bags": cifar10.OOD_SOURCES}
 CONFIDENCE, STRENGTH = "confidence", "strength"  # negative expected entropy in nats; α0
 
 
@@ -47,10 +48,10 @@ class OodSweep:
 
 
 def sweep_of(name: str, seed: int, paths: Paths, device: str) -> OodSweep:
-    """Return the scores of a preset on MNIST-bags; computed once, then read from the work folder.
+    """Return the scores of a preset on its test bags; computed once, then read from the work folder.
 
     Args:
-        name: a preset on MNIST-bags.
+        name: a preset on MNIST-bags or CIFAR10-bags.
         seed: of its training, which is done or continued where needed.
         paths: where images, models and results are.
         device: "auto", "cpu", "gpu".
@@ -82,7 +83,7 @@ def _scores(
     training = store_of(preset(name).data, paths).split("train")
     model = with_distances(model, ["knn"], training, seed=seed)
     estimator = next(name for name in ("residual", "bag-of-one") if name in model.method.estimators)
-    for source, ratio, bags in _sets(paths.source):
+    for source, ratio, bags in _sets(preset(name).data, paths.source):
         predictions = model.predict(bags, estimator=estimator, device=device)
         assert predictions.instances is not None
         for score, values in scores_of(predictions.bags).items():
@@ -92,13 +93,12 @@ def _scores(
                 yield ("instance", source, ratio, score), values
 
 
-def _sets(source: Path) -> Iterator[tuple[str, float, BagDataset]]:
-    from miue.datasets.mnist import mnist_bags
-
-    yield "", 0.0, mnist_bags(source, splits=["test"])
-    for name in SOURCES:
+def _sets(data: str, source: Path) -> Iterator[tuple[str, float, BagDataset]]:
+    draw = {"mnist-bags": mnist.mnist_bags, "cifar10-bags": cifar10.cifar10_bags}[data]
+    yield "", 0.0, draw(source, splits=["test"])
+    for name in SOURCES[data]:
         for ratio in RATIOS:
-            bags = mnist_bags(source, splits=["test"], ood=[name], ood_ratio=ratio)
+            bags = draw(source, splits=["test"], ood=[name], ood_ratio=ratio)
             yield name, ratio, bags.subset(np.flatnonzero(bags.is_ood.out_of_distribution))
 
 

@@ -22,9 +22,11 @@ from miue.methods import Method
 from miue.methods.attention_proxy import attention_proxy
 from miue.methods.bayes_mil import BayesMIL, VariationalLinear
 from miue.methods.mc_dropout import MCDropout
+from miue.model import draws
 from miue.model.config import member_seeds
 from miue.model.options import options_of_module
 from miue.model.part import Part, PartLike
+from miue.model.predict import predict
 from miue.networks import initialize
 from miue.networks.encoders.mlp import MLP
 from miue.predictions.folder import read_predictions
@@ -295,6 +297,31 @@ def test_bayes_mil_pools_by_the_attention_over_its_sum() -> None:
     torch.testing.assert_close(method.bag_log_probabilities(batch), log_p)
 
 
+@pytest.mark.parametrize("estimator", ["attention", "bag-of-one"])
+def test_draws_of_bayes_mil_share_the_moments_of_its_attention(
+    estimator: str, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = train(bags, "bayes-mil").method
+    seen: list[int] = []
+    moments = VariationalLinear.moments
+
+    def counted(layer: VariationalLinear, inputs: torch.Tensor) -> torch.Tensor:
+        seen.append(len(inputs) if layer is method.content else 0)
+        return moments(layer, inputs)
+
+    monkeypatch.setattr(VariationalLinear, "moments", counted)
+
+    def predicted() -> list[np.ndarray]:
+        (tables,) = predict(method, bags, estimator=estimator, device="cpu", seed=3)
+        return [table.probabilities for table in tables]
+
+    shared = predicted()
+    assert sum(seen) == len(bags.positions)
+    monkeypatch.setattr(draws, "SHARED_NUMBERS", 0)
+    for ours, alone in zip(shared, predicted(), strict=True):
+        np.testing.assert_allclose(ours, alone, rtol=1e-5)
+
+
 def test_the_loss_of_bayes_mil_adds_the_divergences_of_all_scores_of_a_bag() -> None:
     batch = labelled_batch([3, 1, 4], classes=2)
     losses = []
@@ -303,7 +330,8 @@ def test_the_loss_of_bayes_mil_adds_the_divergences_of_all_scores_of_a_bag() -> 
         torch.manual_seed(0)
         losses.append(method.loss(batch, 1).item())
     torch.manual_seed(0)
-    _, _, mean, log_variance = method._forward(method.encode(batch.instances), batch.segments, sampling=True)
+    features = method.encode(batch.instances)
+    _, _, mean, log_variance = method._forward(features, batch.segments, method._moments(features))
     labels = batch.labels.repeat_interleave(batch.segments.sizes)
     of_scores = method._score_divergence(mean, log_variance, labels)
     assert losses[1] - losses[0] == pytest.approx(0.5 * of_scores.sum().item() / 3)

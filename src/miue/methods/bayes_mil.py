@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, softplus
 
@@ -41,18 +41,28 @@ class VariationalLinear(nn.Linear):
         super().__init__(in_features, out_features)
         self.log_alpha = nn.Parameter(torch.full((out_features, in_features), log_alpha))
 
-    def sample(self, inputs: Float[Tensor, "N inputs"]) -> Float[Tensor, "N outputs"]:
-        """Return one draw of the outputs."""
+    def moments(self, inputs: Float[Tensor, "N inputs"]) -> Float[Tensor, "N moments"]:
+        """Return mean and standard deviation of the outputs, side by side."""
         variance = linear(inputs**2, self.log_alpha.exp() * self.weight**2)
         positive = variance > 0
         deviation = torch.where(positive, torch.where(positive, variance, 1.0).sqrt(), 0.0)
-        return linear(inputs, self.weight, self.bias) + deviation * torch.randn_like(deviation)
+        return torch.cat([linear(inputs, self.weight, self.bias), deviation], 1)
+
+    def sample(self, inputs: Float[Tensor, "N inputs"]) -> Float[Tensor, "N outputs"]:
+        """Return one draw of the outputs."""
+        return draw_normal(self.moments(inputs))
 
     def divergence(self) -> Float[Tensor, ""]:
         """Return the KL divergence from the log-uniform prior, up to a constant, summed over weights."""
         k1, k2, k3 = 0.63576, 1.87320, 1.48695
         saturating = k1 * torch.sigmoid(k2 + k3 * self.log_alpha)
         return (k1 - saturating + 0.5 * softplus(-self.log_alpha)).sum()
+
+
+def draw_normal(moments: Float[Tensor, "N moments"]) -> Float[Tensor, "N outputs"]:
+    """Return one draw of normal variables, of mean and standard deviation side by side."""
+    mean, deviation = moments.chunk(2, 1)
+    return mean + deviation * torch.randn_like(mean)
 
 
 class BayesMIL(Softmax):
@@ -74,6 +84,7 @@ class BayesMIL(Softmax):
 
     estimators: tuple[str, ...] = (ATTENTION, BAG_OF_ONE)
     draws_at_random: ClassVar[bool] = True
+    encodes_at_random: ClassVar[bool] = True  # of what goes on with the features, all draws share the moments
 
     def __init__(
         self,
@@ -112,7 +123,7 @@ class BayesMIL(Softmax):
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
         """Return the mean over bags of cross-entropy plus both divergences; all bags share that of the weights."""
         features = self.encode(batch.instances)
-        logits, _, mean, log_variance = self._forward(features, batch.segments, sampling=True)
+        logits, _, mean, log_variance = self._forward(features, batch.segments, self._moments(features))
         of_scores = self._score_divergence(mean, log_variance, per_instance(batch.labels, batch.segments))
         layers = (self.content, self.gate, self.score, self.head)
         of_weights = torch.stack([layer.divergence() for layer in layers]).sum()
@@ -121,12 +132,11 @@ class BayesMIL(Softmax):
 
     def instance_logits(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
         """Return T of each instance, with means instead of draws."""
-        return self._forward(features, Segments.ones(len(features), features.device), sampling=False)[0]
+        return self._forward(features, Segments.ones(len(features), features.device))[0]
 
     def bag_log_probabilities(self, batch: BagBatch) -> Float[Tensor, "B C"]:
         """Return the log-softmax, with means instead of draws."""
-        logits = self._forward(self.encode(batch.instances), batch.segments, sampling=False)[0]
-        return logits.log_softmax(-1)
+        return self._forward(self.encode(batch.instances), batch.segments)[0].log_softmax(-1)
 
     def passes(self, seed: int) -> Iterator[Method]:
         """Yield this method, sampling."""
@@ -138,31 +148,54 @@ class BayesMIL(Softmax):
         finally:
             self.sampling = False
 
+    def encode_shared(self, instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N inner"]:
+        """Return features and, beside them, the moments of both layers of the attention."""
+        features = self.encode(instances)
+        return torch.cat([features, self._moments(features)], 1)
+
+    def encode_drawn(self, shared: Float[Tensor, "N inner"]) -> Float[Tensor, "N inner"]:
+        """Return the same: what is drawn comes after the features."""
+        return shared
+
     def predict(
-        self, blocks: Iterable[Float[Tensor, "_ D"]], segments: Segments, estimator: str
+        self, blocks: Iterable[Float[Tensor, "_ inner"]], segments: Segments, estimator: str
     ) -> BatchPrediction:
-        """Predict with one draw of weights and scores; an instance's probability is its attention a_k."""
-        features = torch.cat(list(blocks))
-        logits, attention, _, _ = self._forward(features, segments, self.sampling)
+        """Predict with one draw of weights and scores; an instance's probability is its attention a_k.
+
+        Args:
+            blocks: features, or what ``encode_shared`` returns of them.
+            segments: bags of all instances.
+            estimator: one of ``estimators``.
+        """
+        shared, width = torch.cat(list(blocks)), self.network.encoder.out_features
+        features, moments = shared[:, :width], None
+        if self.sampling:
+            moments = shared[:, width:] if shared.shape[1] > width else self._moments(features)
+        logits, attention, _, _ = self._forward(features, segments, moments)
         bags = self.distribution(logits)
         if estimator == ATTENTION:
             positive = in_double(attention.squeeze(1))
             return BatchPrediction(bags, Categorical(torch.stack([1 - positive, positive], 1)))
-        instance_logits = self._forward(features, segments.singletons(), self.sampling)[0]
+        instance_logits = self._forward(features, segments.singletons(), moments)[0]
         return BatchPrediction(bags, self.distribution(instance_logits))
 
+    def _moments(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N moments"]:
+        return torch.cat([self.content.moments(features), self.gate.moments(features)], 1)
+
     def _forward(
-        self, features: Float[Tensor, "N D"], segments: Segments, sampling: bool
+        self, features: Float[Tensor, "N D"], segments: Segments, moments: Float[Tensor, "N moments"] | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return bag logits (B, 2), attention (N, 1), and mean and log-variance of the scores (N, 1)."""
+        """Return bag logits (B, 2), attention (N, 1), and mean and log-variance of the scores (N, 1).
 
-        def layer(module: VariationalLinear, inputs: Tensor) -> Tensor:
-            result: Tensor = module.sample(inputs) if sampling else module(inputs)
-            return result
-
-        gated = layer(self.content, features).tanh() * layer(self.gate, features).sigmoid()
-        mean, log_variance = layer(self.score, gated).split(1, 1)
-        score = mean + (log_variance / 2).exp() * torch.randn_like(mean) if sampling else mean
+        They are one draw where the moments of content and gate are passed; otherwise means.
+        """
+        layer = VariationalLinear.forward if moments is None else VariationalLinear.sample
+        if moments is None:
+            content, gate = self.content(features), self.gate(features)
+        else:
+            content, gate = map(draw_normal, moments.chunk(2, 1))
+        mean, log_variance = layer(self.score, content.tanh() * gate.sigmoid()).split(1, 1)
+        score = mean if moments is None else mean + (log_variance / 2).exp() * torch.randn_like(mean)
         log_attention = nn.functional.logsigmoid(score)
         weights = segment_softmax(log_attention, segments)  # a_k / Σ a_k, also where every a_k underflows
         pooled = segment_weighted_sum(features, weights, segments).squeeze(1)

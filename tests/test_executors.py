@@ -88,7 +88,16 @@ def chained(folder: Path) -> BagDataset:
     return concatenate([stored(folder), replace(second, ids=tuple(f"other {name}" for name in second.ids))])
 
 
-@pytest.mark.parametrize("make", [in_memory, stored, in_files, chained])
+def linked(folder: Path) -> BagDataset:
+    """Bags in files that are links, each to a file without an ending, as downloads of the Hub are."""
+    in_files(folder)
+    (folder / "blobs").mkdir()
+    for number, file in enumerate(sorted((folder / "files").iterdir())):
+        file.symlink_to(file.rename(folder / "blobs" / str(number)))
+    return miue.load_bags(folder / "files").bags
+
+
+@pytest.mark.parametrize("make", [in_memory, stored, in_files, chained, linked])
 def test_another_process_gets_the_same_bags(make: Any, tmp_path: Path) -> None:
     bags = make(tmp_path)
     again = find_bags_again(describe_bags(bags, tmp_path / "copy.npy"))

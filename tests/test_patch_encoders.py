@@ -14,8 +14,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from miue.cli.tile import describe_encoder
 from miue.common.errors import ConfigError, MiueError, ModelError, StorageError
 from miue.pathology.patch_encoders import network_encoder, plain_encoder
+from miue.pathology.slide_tasks import open_encoder
 
 SIDE, WIDTH = 11, 6
 
@@ -142,6 +144,13 @@ def test_exported_programs_with_pickled_parts_are_not_loaded(
     with pytest.raises(ModelError, match="older or another format"):
         network_encoder(legacy, batch=2, device="cpu")
     assert len(loaded) == 1
+
+
+def test_a_network_that_a_link_leads_to_has_the_name_of_the_link(tmp_path: Path) -> None:
+    link = tmp_path / "uni.pt2"
+    link.symlink_to(exported(Means(), tmp_path / "network.pt2", 7).rename(tmp_path / "0123abcd"))
+    encoder = open_encoder(**describe_encoder(link, "none", 7, "cpu"))
+    assert encoder.name == "uni.pt2"
 
 
 def test_plain_statistics_need_no_file(patches: np.ndarray) -> None:

@@ -405,6 +405,37 @@ def test_features_of_another_slide_of_the_same_name_are_not_kept(slide: Path, tm
     assert "1 already there" in run(copy, *words).output  # of whose slide nothing is known
 
 
+def test_a_slide_that_a_link_leads_to_has_the_name_of_the_link(slide: Path, tmp_path: Path) -> None:
+    blob, link = tmp_path / "0123abcd", tmp_path / "slides" / "slide_1.svs"
+    blob.write_bytes(slide.read_bytes())
+    link.parent.mkdir()
+    link.symlink_to(blob)
+    result = run(link, "--out", tmp_path / "tiles", "--magnification", 5)
+    assert result.exit_code == 0, result.output
+    with h5py.File(tmp_path / "tiles" / "slide_1.h5") as file:
+        assert file["coords"].attrs["name"] == "slide_1"
+    words = ("--kind", "hed", "--strength", "light", "--tiles", tmp_path / "tiles", "--out", tmp_path / "hed")
+    shifted = CliRunner().invoke(app, ["data", "shift", *map(str, (link, *words)), "--quiet"])
+    assert shifted.exit_code == 0, shifted.output
+
+
+def test_a_link_to_a_slide_of_several_files_is_enough(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (256, 256, 3), np.uint8)
+    scanned, link = tmp_path / "scanned", tmp_path / "v.vms"
+    scanned.mkdir()
+    for name, side in (("v.jpg", 256), ("map.jpg", 64)):
+        picture = Image.fromarray(noise).resize((side, side))
+        picture.save(scanned / name, subsampling=0, restart_marker_blocks=8)
+    sizes = ("NoLayers=1", "NoJpegColumns=1", "NoJpegRows=1", "SourceLens=20")
+    (scanned / "v.vms").write_text(
+        "\n".join(("[Virtual Microscope Specimen]", *sizes, "ImageFile=v.jpg", "MapFile=map.jpg"))
+    )
+    link.symlink_to(scanned / "v.vms")
+    with open_slide(link) as opened:
+        assert opened.dimensions == (256, 256)
+    assert "1 slide cut into 16 patches" in run(link, "--out", tmp_path / "out", "--patch-px", 64).output
+
+
 def test_two_slides_of_one_name_are_named_with_their_folders(slide: Path, tmp_path: Path) -> None:
     copy = tmp_path / "again" / f"{slide.stem}.tif"
     copy.parent.mkdir()

@@ -70,7 +70,7 @@ def for_each_slide(
             if overwrite and target.exists():
                 refuse_foreign(target)
             if overwrite or not target.exists():
-                arguments = {"slide": str(slide.resolve()), "out": str(target), **call[1]}
+                arguments = {"slide": str(slide.absolute()), "out": str(target), **call[1]}
                 tasks.append(Task(slide.stem, call[0], arguments, target, overwrite))
                 continue
             try:

@@ -113,5 +113,5 @@ def data_tile(
 
 def describe_encoder(path: Path | None, normalisation: str, batch: int, device: str) -> dict[str, Any]:
     """Return the encoder that the options name as JSON values, which ``open_encoder`` takes."""
-    where = None if path is None else str(path.resolve())
+    where = None if path is None else str(path.absolute())
     return {"path": where, "normalisation": normalisation, "batch": batch, "device": device}

@@ -93,7 +93,7 @@ def _numpy(value: Any) -> Any:
 def _describe_instances(instances: InstanceArray, copy: Path) -> dict[str, Any]:
     if isinstance(instances, FileInstances):
         return {
-            "paths": [str(path.resolve()) for path in instances.paths],
+            "paths": [str(path.absolute()) for path in instances.paths],
             "sizes": np.diff(instances.ends, prepend=0).tolist(),
             "shape": list(instances.shape[1:]),
             "dtype": instances.dtype.str,
@@ -106,7 +106,7 @@ def _describe_instances(instances: InstanceArray, copy: Path) -> dict[str, Any]:
             write_array(copy, dtype, shape, (np.asarray(instances[span]) for span in row_spans(shape, dtype)))
         except OSError as error:
             raise cannot_write(copy, error) from error
-    return {"paths": [str((file or copy).resolve())], "in_memory": type(instances) is np.ndarray}
+    return {"paths": [str((file or copy).absolute())], "in_memory": type(instances) is np.ndarray}
 
 
 def _file_of(instances: InstanceArray) -> Path | None:

@@ -87,7 +87,7 @@ def open_slide(path: Path) -> Iterator[Any]:
     refuse_unreadable(f"slide {str(path)!r}", path)
     is_open = False
     try:
-        with openslide.OpenSlide(str(path)) as slide:
+        with _opened(openslide, path) as slide:
             is_open = True
             _check_colors(slide, path)
             yield slide
@@ -106,6 +106,16 @@ def open_slide(path: Path) -> Iterator[Any]:
             got=f"{kind} that it does not read ({shortened(str(error))})",
             fix=f"check that the file is whole; if it is, {CONVERT}, and pass --mpp if the pixel width is lost",
         ) from error
+
+
+def _opened(openslide: Any, path: Path) -> Any:
+    """Return a slide; where a link to it lacks the files beside the slide, the slide that it leads to."""
+    try:
+        return openslide.OpenSlide(str(path))
+    except openslide.OpenSlideError:
+        if not path.is_symlink():
+            raise
+        return openslide.OpenSlide(str(path.resolve()))
 
 
 def image_format(path: Path) -> str | None:

@@ -203,6 +203,24 @@ def test_a_shifted_copy_of_another_slide_of_the_same_name_is_not_kept(
         assert isinstance(shift(copy, out, *words).exception, StorageError)
 
 
+def test_the_patches_of_another_slide_of_the_same_name_are_not_shifted(
+    slide: Path, tiles: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "second_hospital" / slide.name
+    copy.parent.mkdir()
+    copy.write_bytes(slide.read_bytes() + bytes(1))
+    error = shift(copy, tmp_path / "out", "--tiles", tiles).exception
+    assert isinstance(error, DataError)
+    assert "got those of another slide of this name; check --tiles" in str(error)
+    for side, passes in (("None", True), (512, True), (1024, False)):  # TRIDENT's, where it knows none as a text
+        with h5py.File(tiles / "made.h5", "a") as file:
+            file["features"].attrs.pop("slide_bytes", None)
+            file["coords"].attrs["level0_width"] = side
+        result = shift(copy, tmp_path / str(side), "--tiles", tiles)
+        assert (result.exit_code == 0) == passes, result.exception
+    assert "of another slide of this name, of 1024 × 384" in str(result.exception)
+
+
 def test_shifted_patches_of_another_pixel_width_or_picture_are_not_kept(
     slide: Path, tiles: Path, tmp_path: Path
 ) -> None:

@@ -140,6 +140,11 @@ def _tiles_there(slide: Any, path: Path, how: SlideShift) -> Tiles:
     file = _file_of(how.tiles, path.stem)
     tiles = read_tiles(file)
     width, height = slide.dimensions
+    try:
+        of_features: Mapping[str, Any] = read_attributes(file)[0]
+    except StorageError:  # coords alone, without features
+        of_features = {}
+    _refuse_other_slide(file, tiles, of_features, path, (width, height))
     if (tiles.coords + tiles.step > (width, height)).any():
         raise DataError(
             item=f"coords of {str(file)!r}",
@@ -147,16 +152,28 @@ def _tiles_there(slide: Any, path: Path, how: SlideShift) -> Tiles:
             got=f"one that ends at {tuple((tiles.coords + tiles.step).max(0).tolist())}",
             fix="check that the tiling is of this slide",
         )
-    _refuse_other_encoder(file, how.encoder)
+    _refuse_other_encoder(file, of_features, how.encoder)
     return tiles
 
 
-def _refuse_other_encoder(file: Path, encoder: PatchEncoder) -> None:
+def _refuse_other_slide(
+    file: Path, tiles: Tiles, of_features: Mapping[str, Any], path: Path, size: tuple[int, int]
+) -> None:
+    """Raise where a tiling states a slide of other pixels, or features of another file of this name."""
+    sides = tuple(tiles.attributes.get(name) for name in ("level0_width", "level0_height"))
+    is_stated = all(isinstance(side, int | np.integer) for side in sides)  # TRIDENT writes 'None' where it is not
+    is_other = is_stated and sides != size
+    if is_other or not is_of_slide(of_features, path):
+        raise DataError(
+            item=f"coords of {str(file)!r}",
+            wanted=f"patches of {str(path)!r}, a slide of {size[0]} × {size[1]} pixels",
+            got="those of another slide of this name" + (f", of {sides[0]} × {sides[1]}" if is_other else ""),
+            fix="check --tiles, or leave it out to cut the slide anew",
+        )
+
+
+def _refuse_other_encoder(file: Path, there: Mapping[str, Any], encoder: PatchEncoder) -> None:
     """Raise where the tiling's features are of ours and of another encoder: the two could not be compared."""
-    try:
-        there: Mapping[str, Any] = read_attributes(file)[0]
-    except StorageError:  # coords alone, without features
-        return
     ours = "encoder_sha256" in there or there.get("encoder") == "colour-texture"
     if ours and not states(there, {"encoder": encoder.name, **encoder.attributes}):
         raise DataError(

@@ -295,6 +295,7 @@ def test_every_field_of_the_training_config_is_a_parameter_with_its_default(
     ("change", "message"),
     [
         ({"X": np.ones((6, 5)), "y": [0, 1] * 3}, "instances without bag_ids; pass bag_ids"),
+        ({"X": {"a": np.ones((6, 5))}, "y": [0]}, "got a value of type dict"),
         ({"bag_ids": [0, 0, 1, 1, 2]}, "expected 5 rows, as many as bag_ids, got 6"),
         ({"bag_ids": [0, 0, 1, 1, None, 2]}, "row 4 of bag_ids: expected the id of a bag"),
         ({"bag_ids": [[0], [0], [1], [1], [2], [2]]}, "one id for each row"),
@@ -318,6 +319,7 @@ def test_bags_that_are_data_frames_have_the_columns_of_training(
 ) -> None:
     frames = [pd.DataFrame(bag).add_prefix("f") for bag in arrays]
     found = classifier().fit(frames, labels)
+    assert found.feature_names_in_.tolist() == [f"f{column}" for column in range(5)]
     assert np.array_equal(found.predict_proba(frames[:3]), found.predict_proba(arrays[:3]))
     with pytest.raises(ModelError, match="another order: 'f4' where 'f0' is expected"):
         found.predict([bag[bag.columns[::-1]] for bag in frames])
@@ -337,6 +339,20 @@ def test_rows_of_any_kind_of_data_frame_have_the_columns_of_training(
     assert np.array_equal(found.predict_proba(kind(frame), bag_ids=ids), found.predict_proba(arrays))
     with pytest.raises(ValueError, match="same order as they were in fit"):
         found.predict_proba(kind(frame[frame.columns[::-1]]), bag_ids=ids)
+
+
+def test_a_saved_model_of_rows_knows_their_columns_and_refuses_another_order(
+    arrays: list[np.ndarray], labels: np.ndarray, tmp_path: Path
+) -> None:
+    sizes = [len(bag) for bag in arrays]
+    frame = pd.DataFrame(np.concatenate(arrays)).add_prefix("f")
+    ids = np.repeat(np.arange(len(arrays)), sizes)
+    classifier().fit(frame, np.repeat(labels, sizes), bag_ids=ids).model_.save(tmp_path / "model")
+    loaded = miue.Model.load(tmp_path / "model")
+    assert loaded.contract.feature_names == tuple(frame.columns)
+    reordered = BagDataset.from_tensors(frame[frame.columns[::-1]], bag_ids=ids)
+    with pytest.raises(ModelError, match="another order: 'f4' where 'f0' is expected"):
+        loaded.predict(reordered)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from miue.bags.arrays import check_unmasked
 from miue.bags.cells import is_missing
-from miue.bags.construct import as_objects
+from miue.bags.construct import as_objects, fields_of_arrays
 from miue.bags.dataset import BagDataset
 from miue.bags.frames import check_columns
 from miue.bags.rows import GroupedRows, row_count
@@ -172,13 +172,17 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
             labels = rows.one_of_each(labels, "y")
         self.classes_ = _classes(labels)
         self._class_order = order = self._order()
-        dataset = BagDataset.from_arrays(
+        fields = fields_of_arrays(
             instances,
             np.argsort(order)[np.searchsorted(self.classes_, labels)],
             ids=None if rows is None else rows.names,
             patients=None if groups is None else _groups_of_bags(groups, rows, len(instances)),
             class_names=[str(name) for name in self.classes_[order]],
+            feature_names=() if rows is None else tuple(map(str, getattr(self, "feature_names_in_", ()))),
         )
+        dataset = BagDataset.packed(**fields)
+        if rows is None and dataset.feature_names:
+            self.feature_names_in_ = np.array(dataset.feature_names, object)
         self.n_features_in_ = int(np.prod(dataset.instance_shape))
         parts = (self.network, self.method, self.encoder)
         values = {name: _plain(getattr(self, name)) for name in SETTINGS}
@@ -272,12 +276,13 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
                 ensure_all_finite=False,  # the bags are checked, and named
             )
             return rows.split(checked)
+        is_mapping = isinstance(X, Mapping)
         bags = list(X)
-        if bags and np.ndim(bags[0]) < 2:
+        if is_mapping or (bags and np.ndim(bags[0]) < 2):
             raise DataError(
                 item="X",
                 wanted="a sequence of bags, each an array, or one array of instances with bag_ids",
-                got="instances without bag_ids",
+                got=f"a value of type {type(X).__name__}" if is_mapping else "instances without bag_ids",
                 fix="pass bag_ids, the bag of each row, or a list with one array for each bag",
             )
         if first_seen:

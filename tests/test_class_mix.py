@@ -235,6 +235,20 @@ def test_the_page_and_the_table_say_the_share_and_what_an_alarm_of_the_mix_alone
     assert "Only the class mix" not in calm and "This assumes that bags of one class look" in calm
 
 
+def test_predicted_classes_that_no_mix_fits_are_said_to_contradict_the_assumption() -> None:
+    confusion, classes = [[35, 4], [14, 25]], np.array([0, 1])
+    assert estimate_mix(confusion, np.repeat(classes, [0, 60])).impossible
+    assert not estimate_mix(confusion, np.repeat(classes, [20, 40])).impossible
+    assert not estimate_mix([[40, 0], [0, 40]], np.repeat(classes, [0, 60])).impossible
+    random = np.random.default_rng(11)
+    held, new = mixed_bags(200, 0.5, random, wrong=0.3), mixed_bags(150, 1.0, random, wrong=0.0)
+    course = watch(held, new)
+    no_mix = "They seem not to: no mix of the calibration bags fits these predicted classes."
+    assert no_mix in course.describe_mix() and no_mix in render_page(course).decode()
+    fits = watch(held, mixed_bags(150, 0.8, random, wrong=0.3))
+    assert fits.describe_mix().endswith("look as they did in the calibration.")
+
+
 def test_the_command_estimates_the_mix_and_refuses_classes_in_another_order(tmp_path: Path) -> None:
     random = np.random.default_rng(10)
     made = calibrate(mixed_bags(200, 0.5, random), class_names=("no", "yes"), **LESS)  # type: ignore[arg-type]

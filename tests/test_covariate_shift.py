@@ -33,6 +33,7 @@ from miue.calibration.covariate_shift import (
     estimate_log_ratios,
     unbalanced,
 )
+from miue.calibration.describe import notes
 from miue.calibration.prediction_sets import fit_prediction_sets
 from miue.calibration.ranks import conformal_rank, weighted_rank
 from miue.calibration.scaling import fit_scaling
@@ -454,3 +455,31 @@ def test_a_patient_whose_bags_are_alike_counts_once(copies: tuple[int, int]) -> 
     weights = np.ones(len(of_held))
     assert unbalanced(of_held, weights, of_new, (1 / copies[0], 1 / copies[1])) == []
     assert unbalanced(of_held, weights, of_new) == [0], "were all of them patients, it would be up to 0.22"
+
+
+def test_what_weights_leave_out_is_said_with_its_reason() -> None:
+    random = np.random.default_rng(14)
+    held, new = mixed_bags(200, 0, random), mixed_bags(120, 0.3, random)
+    stated = replace(
+        new, bags=replace(new.bags, patients=np.array([f"n{row // 2}" for row in range(120)], object))
+    )
+    made = calibrate(held, like=stated)
+    said = " ".join(notes(made))
+    assert "for weighted bags, and the out-of-distribution threshold" in said
+    assert "Not counted: 60 new bags, out of distribution or of patients that were counted already." in said
+    assert "The NLL of these bags is weighted, too." in str(made)
+    assert "weighted, too" not in str(calibrate(held, like=stated, scaling=False))
+
+
+def test_new_bags_without_patients_are_said_where_calibrated_patients_have_several_bags() -> None:
+    random = np.random.default_rng(15)
+    held, new = mixed_bags(200, 0, random), mixed_bags(100, 0.3, random)
+    several = replace(
+        held, bags=replace(held.bags, patients=np.array([f"p{row // 2}" for row in range(200)], object))
+    )
+    some = replace(new, bags=replace(new.bags, patients=np.array(["", *map(str, range(99))], object)))
+    for like, unknown in ((new, 100), (some, 1)):
+        said = f"no patient is stated for {unknown} of 100 new bags, so that each counts as a patient of its own"
+        assert said in " ".join(notes(calibrate(several, like=like)))
+        assert "no patient is stated" not in " ".join(notes(calibrate(held, like=like)))
+        assert "no patient is stated" not in " ".join(notes(calibrate(several, like=like, bags_of_patient="all")))

@@ -117,6 +117,7 @@ def test_the_interval_is_that_of_the_corrected_t_test() -> None:
     (narrow,) = summarise([Value(*v) for v in [(0, 1, "bags", "nll", 2.0), (1, 1, "bags", "nll", 3.0)]], 0.25)
     half = stats.t.ppf(0.975, 1) * np.sqrt((1 / 2 + 0.25) * 0.5)
     assert narrow.high == pytest.approx(2.5 + half)
+    assert "In %; Brier from 0 to 2, NLL in nats." in repr(Summaries([found, narrow]))
 
 
 def test_the_corrected_interval_covers_where_the_plain_one_does_not() -> None:

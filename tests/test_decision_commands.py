@@ -316,8 +316,13 @@ def test_instances_are_flagged_by_predict_and_by_shards_as_the_calibration_promi
     assert "any instance is flagged" in " ".join(promised(Calibration.load(model)))
     rules = model / "calibration.json"
     said = run("decide", tmp_path / "out", "--calibration", rules, "--out", tmp_path / "decided")
-    nothing = "no rule of the calibration defers bags, nor calls them out of distribution."
-    assert nothing in " ".join(said.split())
+    nothing = "no rule of the calibration defers bags, nor calls them out of distribution;"
+    assert f"{nothing} {flagged.sum():,} of {len(flagged):,} instances flagged." in " ".join(said.split())
+    said = run("decide", tmp_path / "out", "--calibration", rules, "--out", tmp_path / "as-json", "--json")
+    assert json.JSONDecoder().raw_decode(said)[0]["flagged_instances"] == flagged.sum()
+    bags = tmp_path / "out" / "bags.csv"
+    said = run("decide", bags, "--calibration", rules, "--out", tmp_path / "of-bags", "--classes", "benign,tumour")
+    assert "; there are no instances to flag." in " ".join(said.split())
 
 
 def test_the_need_of_flags_is_said_before_anything_is_predicted(
@@ -330,7 +335,7 @@ def test_the_need_of_flags_is_said_before_anything_is_predicted(
     few = [*FLAGS, "false-positives", "--instance-level", "0.01", "--flags-cap", "2"]
     printed = fail("calibrate", folder / "run", folder / "store", *few)
     assert "at least 199 negative bags for flags of instances (false-positives 0.01)" in printed
-    assert "lower --flags-cap" in printed
+    assert "lower --flags-cap or leave out --instances (in Python the argument instances of calibrate)" in printed
     wrong = fail("calibrate", folder / "run", folder / "store", *FLAGS, "detection", "--negative-class", "normal")
     assert "negative class" in wrong and "benign" in wrong
     assert "recall" in fail("calibrate", folder / "run", folder / "store", *FLAGS, "fdr")

@@ -195,6 +195,14 @@ def test_one_bag_fewer_than_needed_is_refused(guarantee: str) -> None:
 # What is refused or left out
 
 
+def test_recall_without_labels_of_instances_says_to_label_them() -> None:
+    given = scored_bags([[0.8, 0.3]] * 12, [1] * 12)
+    with pytest.raises(DataError, match=r"got 0; label all instances of positive bags \(--instance-labels\)"):
+        fit(given, InstanceGoal("recall", 0.1))
+    with pytest.raises(DataError, match="got 2; add bags, raise the level, or leave the flags out"):
+        fit(scored_bags([[0.8, 0.3]] * 2, [1] * 2), InstanceGoal("detection", 0.1))
+
+
 def test_recall_counts_only_positive_bags_with_labels_of_all_instances() -> None:
     labelled: list[list[int] | None] = [[1, 0]] * 10
     given = scored_bags([[0.8, 0.3]] * 12, [1] * 12, positives=[*labelled, None, [0, 0]])

@@ -198,6 +198,18 @@ def test_the_printed_evaluation_says_of_how_many_it_is_unknown() -> None:
     assert "Not known" not in known
 
 
+def test_where_instances_alone_have_no_label_only_labels_of_instances_are_asked_for() -> None:
+    bags = table_of([False] * 4, [0, 0, 1, 1], [[2.0, 1.0]] * 4)
+    instances = replace(
+        table_of([False] * 4, [None] * 4, [[2.0, 1.0]] * 4), bag_ids=bags.bag_ids, instance=np.zeros(4, np.int64)
+    )
+    printed = " ".join(repr(evaluate(Predictions(bags, instances))).split())
+    assert (
+        "no labeled instance: give labels of instances with --instance-labels TABLE to 'miue predict'" in printed
+    )
+    assert "give labels of bags" not in printed
+
+
 def test_the_printed_evaluation_says_of_how_many_items_the_metrics_of_classes_are() -> None:
     table = table_of([False] * 6, [0, 0, 0, 1, 1, None], [[2.0, 1.0]] * 6)
     whose = np.array(["a", "a", "b", "b", "c", "d"], object)

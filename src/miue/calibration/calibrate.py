@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float64
 
+from miue.bags.drawing import group_by_patient
 from miue.bags.labels import Labels, read_class_names
 from miue.calibration.calibration import Calibration, CalibrationBags
 from miue.calibration.class_mix import fit_class_mix
@@ -131,7 +132,8 @@ def calibrate(
     if like is not None:
         shift, new, weights = weigh_bags(held, like, bags_of_patient=bags_of_patient, seed=seed)
         shift = shift.model_copy(update={"rules_left_out": rules_left_out})
-        bags = bags.model_copy(update={"caveat": "; ".join(filter(None, (bags.caveat, str(shift))))})
+        unstated = _unstated_patients(table.patients, like.bags) if bags_of_patient == "one" else ""
+        bags = bags.model_copy(update={"caveat": "; ".join(filter(None, (bags.caveat, str(shift), unstated)))})
         fitted = _fitted(held, names, goals, bags, seed, weights, shift.largest)
         new = replace(new, labels=Labels.unknown(len(new)))
         mix = fit_class_mix(new, names)
@@ -141,6 +143,25 @@ def calibrate(
         return fitted
     flags = fit_instance_flags(predictions, instances, names, bags_of_patient=bags_of_patient)
     return fitted.model_copy(update={"instances": flags})
+
+
+def _unstated_patients(patients: np.ndarray | None, new: PredictionTable) -> str:
+    """Return what follows if new bags state no patient where calibrated patients have several bags, else "".
+
+    Args:
+        patients: of the calibration bags, where known.
+        new: the new bags.
+    """
+    if patients is None or len(np.unique(group_by_patient(patients))) == len(patients):
+        return ""
+    unknown = len(new) if new.patients is None else sum(not patient for patient in new.patients)
+    if not unknown:
+        return ""
+    return (
+        f"no patient is stated for {unknown:,} of {plural(len(new), 'new bag')}, so that each counts as a patient "
+        "of its own: if some are of one patient, weights that are right may be refused (state patients by a "
+        "table: miue predict --labels TABLE)"
+    )
 
 
 def check_unseen(table: PredictionTable, *, allowed: bool = False) -> str:

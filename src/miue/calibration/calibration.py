@@ -119,7 +119,8 @@ class Calibration(PrintsAsTable, BaseModel):
             holds = "For bags like these" + ("." if flags is not None else ", and not for instances.")
         else:
             size = f"effective sample size {shift.effective_sample_size:.1f}, clip {shift.clip:g}"
-            holds = f"For bags like the {shift.bags:,} new ones, by weights: {size}."
+            nll = " The NLL of these bags is weighted, too." if self.scaling is not None else ""
+            holds = f"For bags like the {shift.bags:,} new ones, by weights: {size}.{nll}"
         below = [f"From {self.bags_used or '? bags'}. {holds}"]
         if flags is not None:
             below.append(f"Assumed for flags of instances: {flags.assumption}.")

@@ -75,6 +75,11 @@ class MixEstimate:
     low: tuple[float, ...]
     high: tuple[float, ...]
 
+    @property
+    def impossible(self) -> bool:
+        """Whether an interval is a single number, 0 or 1, since solutions without this bound are beyond it."""
+        return any(low == high for low, high in zip(self.low, self.high, strict=True))
+
     def percent(self, label: int) -> str:
         """Return the share of a class and its interval in percent.
 

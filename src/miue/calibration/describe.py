@@ -57,7 +57,10 @@ def _left_out_by_shift(shift: CovariateShift) -> str:
     sentences = (
         f"Left out: {shift.rules_left_out}; every bag is accepted." if shift.rules_left_out else "",
         f"Beyond the clip: {plural(shift.clipped, 'new bag')}." if shift.clipped else "",
-        f"Not counted: {plural(shift.left_out, 'new bag')}." if shift.left_out else "",
+        f"Not counted: {plural(shift.left_out, 'new bag')}, out of distribution or of patients that were counted "
+        "already."
+        if shift.left_out
+        else "",
         f"Not finite everywhere, so unused: {', '.join(shift.unused)}." if shift.unused else "",
     )
     return " ".join(filter(None, sentences))

@@ -89,9 +89,10 @@ def check_count(goal: InstanceGoal, count: int, *, patients: bool) -> None:
         item=f"flags of instances ({goal.guarantee} {goal.level:g})",
         wanted=f"at least {goal.needed} {unit} ({formula})",
         got=str(count),
-        fix="add bags, raise the level"
+        fix=("label all instances of positive bags (--instance-labels), " if goal.guarantee == "recall" else "")
+        + "add bags, raise the level"
         + (", lower the cap" if goal.highest_loss > 1 else "")
-        + ", or leave it out",
+        + ", or leave the flags out",
     )
 
 

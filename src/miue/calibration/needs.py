@@ -65,7 +65,7 @@ class Goals:
                 else "leave one of the two in",
             )
         left_out = [why[name] for name in ("deferral", "false_alarms") if getattr(self, name) is not None]
-        return replace(self, deferral=None, false_alarms=None), " and ".join(left_out)
+        return replace(self, deferral=None, false_alarms=None), ", and ".join(left_out)
 
     @property
     def needs_labels(self) -> bool:
@@ -154,7 +154,8 @@ def check_bags(
 def _in_python(problems: Sequence[_Problem]) -> str:
     """Return which arguments of ``calibrate`` the options are that the problems name."""
     names = dict.fromkeys(name for problem in problems for name in problem.arguments)
-    return f" (in Python the arguments {', '.join(names)} of calibrate)" if names else ""
+    arguments = "argument" if len(names) == 1 else "arguments"
+    return f" (in Python the {arguments} {', '.join(names)} of calibrate)" if names else ""
 
 
 def _too_few(goals: Goals, count: int, labels: Labels, names: Sequence[str], of: str) -> list[_Problem]:
@@ -229,7 +230,7 @@ def _too_few_of_class(
         _Problem(
             f"at least {goal.needed} {unit} for flags of instances ({goal.guarantee} {goal.level:g})",
             f"{count} {unit}",
-            f"add bags, raise --instance-level{lower} or drop the flags: no --instances",
+            f"add bags, raise --instance-level{lower} or leave out --instances",
             ("instances",),
         )
     ]

@@ -91,5 +91,5 @@ def monitor(
         what = f"{plural(trained, 'bag')} that the model was trained on, or others of their patients"
         say(f"Note: left out {what}", err=True)
     show_table(course.tables()[0].as_rich())
-    say(str(course))
+    say(" ".join(filter(None, (str(course), course.advice))))
     say(f"Page: {out / PAGE}")

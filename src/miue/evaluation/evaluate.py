@@ -25,6 +25,7 @@ from miue.evaluation.groups import NO_GROUP, GroupEvaluation
 from miue.evaluation.level import LevelEvaluation, Separations
 from miue.evaluation.metrics import (
     NEITHER_KNOWN,
+    NO_INSTANCE_LABEL,
     NO_LABEL,
     NONE_KNOWN_IN,
     NONE_KNOWN_OUT,
@@ -87,7 +88,7 @@ def evaluate(
     instances, decisions = predictions.instances, predictions.bags.decisions
     patients = predictions.by_patient()
     of_bags = evaluate_level(predictions.bags)
-    of_instances = evaluate_level(instances) if instances else None
+    of_instances = evaluate_level(instances, unlabelled=NO_INSTANCE_LABEL) if instances else None
     rules = applied_calibration(predictions.provenance)
     unlabelled = SEVERAL_CLASSES if of_bags.labelled else NO_LABEL
     return Evaluation(

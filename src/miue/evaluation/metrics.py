@@ -18,6 +18,10 @@ NO_LABEL = (
     "no labeled item: give labels of bags with --labels TABLE, of instances with --instance-labels TABLE, to "
     "'miue predict' (in Python to load_bags, as labels and instance_labels), or fill the column 'label'"
 )
+NO_INSTANCE_LABEL = (
+    "no labeled instance: give labels of instances with --instance-labels TABLE to 'miue predict' (in Python to "
+    "load_bags, as instance_labels), or fill the column 'label' of the instances"
+)
 SEVERAL_CLASSES = "no patient has a label: it has one where all its labeled bags are of the same class"
 NONE_KNOWN_IN = (
     "no item is known to be in distribution: write false into the column 'is_ood' for those that are; an empty "

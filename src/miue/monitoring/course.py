@@ -90,6 +90,23 @@ class Course(PrintsAsTable):
         """Whether there is an alarm, and none but of the class mix."""
         return bool(self.alarms) and all(is_mix(score) for score in self.alarms)
 
+    @property
+    def advice(self) -> str:
+        """What to do after an alarm; "" without one."""
+        if self.only_mix:
+            return (
+                "Only the class mix differs; the uncertainties raise no alarm. Look at the images all the same, "
+                "since another scanner can shift predicted classes, too. Prediction sets can be weighted for the "
+                "new bags (miue calibrate RUN STORE --like PREDICTIONS); for the other guarantees, calibrate "
+                "again on bags of the new mix."
+            )
+        if self.alarms:
+            return (
+                "The guarantees of a calibration hold only for bags like its own. Check scanner, stain, focus, "
+                "features and the mix of cases since then, and calibrate again if any of these has changed."
+            )
+        return ""
+
     def strongest(self) -> int:
         """Return the position of the score that came nearest to its limit, or exceeded it most."""
         return int((self.log10_evidence - np.array(self.log10_limits)).max(0).argmax())
@@ -115,6 +132,15 @@ class Course(PrintsAsTable):
         return (
             f"Estimated class mix of {self.batches[-1].name} ({bags}, with 95 % intervals): "
             f"{shares}. This assumes that bags of one class look as they did in the calibration."
+            f"{self._doubt(estimate)}"
+        )
+
+    def _doubt(self, estimate: MixEstimate) -> str:
+        """Return why the assumption of the estimate may not hold; "" where nothing speaks against it."""
+        if estimate.impossible:
+            return " They seem not to: no mix of the calibration bags fits these predicted classes."
+        return (
+            " Uncertainties differ, too, so this may not hold here." if self.alarms and not self.only_mix else ""
         )
 
     def mix_to_json(self) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from miue.common.arguments import checked
 from miue.common.errors import (
     DataError,
     StorageError,
+    first_few,
     lacking,
     not_a_folder,
     not_readable,
@@ -205,7 +206,7 @@ def read_predictions(path: Path | str) -> Predictions:
         raise not_a_folder(
             folder,
             "predictions: a folder with bags.csv, or a table",
-            "make them with 'miue predict RUN BAGS --out FOLDER'" if folder.is_dir() else "check the path",
+            _where_predictions_are(folder),
         )
     tables = [folder / name for name in (FOLDER, "instances.csv", "instances.csv.gz") if (folder / name).exists()]
     if len(tables) > 1:
@@ -377,3 +378,11 @@ def _write_csv(
         column = name if name in MEASURES else SCORE_PREFIX + name
         written = written.set_column(written.column_names.index(column), column, [values])
     write_table(path, written.rename_columns([id_column, *written.column_names[1:]]))
+
+
+def _where_predictions_are(folder: Path) -> str:
+    """Return what to do where a path has no predictions, but perhaps folders in it have, such as all shards."""
+    inside = sorted(found.parent for name in ("bags.csv", EMPTY_SHARD) for found in folder.glob(f"*/{name}"))
+    if inside and not any((one / "store.json").exists() for one in inside):
+        return f"name those in it: {first_few(str(one) for one in inside)}"
+    return "make them with 'miue predict RUN BAGS --out FOLDER'" if folder.is_dir() else "check the path"

@@ -40,7 +40,7 @@ from miue.training.train import train_recipe
 
 CONFIDENCE = 0.95
 SHOWN = 8  # metrics in print
-UNITS = "In %."
+UNITS = "In %; Brier from 0 to 2, NLL in nats."
 INTERVALS = (
     "The interval is that of the mean over folds, widened because folds share training bags (corrected resampled "
     "t); with one fold it is over seeds alone. There is none where all have the same value."

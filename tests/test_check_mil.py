@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -158,8 +159,10 @@ def test_the_sentence_says_what_passes_and_what_does_not() -> None:
     )
     check = MILCheck("max", "mirel", 300, (1,), results)
     assert not check.passes
-    assert "passes single-concept, fails b, is neither better nor worse than chance in c" in check.sentence
+    assert "passes single-concept, fails b and is neither better nor worse than chance in c" in check.sentence
     assert "0.100 [0.000, 0.200]" in repr(check)
+    assert "with seed 1." in repr(check) and "a 95 % interval" in repr(check)
+    assert "with seeds 1, 2." in repr(replace(check, seeds=(1, 2)))
 
 
 def test_max_pooling_fails_and_its_one_sided_form_passes() -> None:

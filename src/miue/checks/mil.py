@@ -26,8 +26,8 @@ SETTINGS = {"max_epochs": 30, "learning_rate": 1e-3, "bags_per_update": 8, "lr_p
 TRAIN, VALIDATION, TEST, SHIFTED = range(4)
 FEWEST_TEST_BAGS = 20  # of fewer, the interval excludes 0.5 by chance too often: of 4 in one case of three
 NOTE = (
-    f"AUC of bags with a {LEVEL:.0%} interval over test bags (DeLong); of several seeds the mean and the widest "
-    "ends. A test passes where the interval of shifted bags is above 0.5 and fails where it is below."
+    f"AUC of bags with a {100 * LEVEL:.0f} % interval over test bags (DeLong); of several seeds the mean and the "
+    "widest ends. A test passes where the interval of shifted bags is above 0.5 and fails where it is below."
 )
 
 
@@ -87,14 +87,16 @@ class MILCheck(PrintsAsTable):
         parts = [f"{verdict} {names}" for verdict in ("passes", "fails") if (names := self._tests(verdict))]
         if undecided := self._tests("undecided"):
             parts.append(f"is neither better nor worse than chance in {undecided}")
-        return f"{who} {', '.join(parts)}."
+        joined = ", ".join(parts[:-1]) + (" and " if parts[1:] else "") + parts[-1]
+        return f"{who} {joined}."
 
     def tables(self) -> tuple[ResultTable]:
         """Return a row for each test."""
         rows = tuple((one.test, str(one.as_trained), str(one.shifted), one.verdict) for one in self.results)
         heading = ("test", "as in training", "shifted", "verdict")
         shifts = "; ".join(f"{one.test}: {one.shift}" for one in self.results)
-        bags = f"Trained on {self.train_bags:,} bags with seed {', '.join(map(str, self.seeds))}."
+        seeds = f"seed{'s' if len(self.seeds) > 1 else ''} {', '.join(map(str, self.seeds))}"
+        bags = f"Trained on {self.train_bags:,} bags with {seeds}."
         return (ResultTable(heading, rows, (self.sentence, bags, f"Shifted: {shifts}.", NOTE)),)
 
     def to_json(self) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from miue.evaluation import evaluate
 from miue.evaluation.evaluate import detection_score, evaluate_level
 from miue.evaluation.evaluation import evaluation_table
 from miue.evaluation.metrics import (
+    NO_INSTANCE_LABEL,
     NO_LABEL,
     Judged,
     Metric,
@@ -360,7 +361,7 @@ def test_a_level_without_labels_has_no_column_but_the_reason() -> None:
     tables = table(Dirichlet(alpha), [0, 1]), table(Dirichlet(alpha), [None, None])
     rendered = evaluation_table(evaluate(Predictions(*tables)))
     assert rendered.heading == ("metric", "bags (2)")
-    assert f"No metric of instances (2): {NO_LABEL}" in rendered.notes
+    assert f"No metric of instances (2): {NO_INSTANCE_LABEL}" in rendered.notes
     unknown = Predictions(table(Dirichlet(alpha), [None, None]), None)
     assert evaluation_table(evaluate(unknown)).rows == ()
     assert f"No metric of bags (2): {NO_LABEL}" in str(evaluate(unknown)).replace("\n", " ")

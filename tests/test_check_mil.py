@@ -154,12 +154,14 @@ def test_several_seeds_have_the_widest_interval() -> None:
 def test_the_sentence_says_what_passes_and_what_does_not() -> None:
     results = (
         result(0.6, 0.7),
-        MILTestResult("b", "x", *[Auc(0.1, 0.0, 0.2)] * 2),
+        MILTestResult("b", "x", Auc(0.9, 0.8, 1.0), Auc(0.1, 0.0, 0.2)),
         MILTestResult("c", "x", *[Auc(0.5, 0.4, 0.6)] * 2),
     )
     check = MILCheck("max", "mirel", 300, (1,), results)
     assert not check.passes
-    assert "passes single-concept, fails b and is neither better nor worse than chance in c" in check.sentence
+    assert "passes single-concept, fails b and is neither better nor worse than chance in c." in check.sentence
+    assert check.sentence.endswith(" are ranked no better than by chance in c: train on more of them.")
+    assert "ranked" not in replace(check, results=results[:2]).sentence
     assert "0.100 [0.000, 0.200]" in repr(check)
     assert "with seed 1." in repr(check) and "a 95 % interval" in repr(check)
     assert "with seeds 1, 2." in repr(replace(check, seeds=(1, 2)))

@@ -71,6 +71,9 @@ def test_a_sentence_says_whether_a_measure_falls() -> None:
     )
     assert words in volume.sentence((5, 40))
     assert replace(volume, means=(0.0, -1.0)).verdict == "falls"
+    rises = replace(falls, means=(0.42, 0.26, 0.29, 0.31))
+    assert ", 0.31 with 40, 74% of it, rising again from 0.26 with 10; -0.1 per" in rises.sentence((5, 10, 20, 40))
+    assert "rising" not in replace(falls, means=(0.42, 0.26, 0.27, 0.27)).sentence((5, 10, 20, 40))
     stays = Slope("vacuity", "epistemic", (0.4, 0.3, 0.2, 0.39), -0.01, -0.02, 0.001)
     assert "vacuity (epistemic) does not fall with data" in stays.sentence((5, 10, 20, 40))
 

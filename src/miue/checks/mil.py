@@ -88,7 +88,9 @@ class MILCheck(PrintsAsTable):
         if undecided := self._tests("undecided"):
             parts.append(f"is neither better nor worse than chance in {undecided}")
         joined = ", ".join(parts[:-1]) + (" and " if parts[1:] else "") + parts[-1]
-        return f"{who} {joined}."
+        unlearned = ", ".join(one.test for one in self.results if one.as_trained.low <= 0.5)
+        note = f" Bags as in training are ranked no better than by chance in {unlearned}: train on more of them."
+        return f"{who} {joined}.{note if unlearned else ''}"
 
     def tables(self) -> tuple[ResultTable]:
         """Return a row for each test."""

@@ -52,6 +52,13 @@ class Slope:
             return "does not fall"
         return "hardly falls" if self.left is not None and self.left > 0.5 else "falls"
 
+    def _rise(self, sizes: Sequence[int]) -> str:
+        """Return from where it rises again, if by more than a tenth of what it had fallen by."""
+        at = int(np.argmin(self.means))
+        first, lowest, last = self.means[0], self.means[at], self.means[-1]
+        rises = self.high < 0 and last - lowest > 0.1 * (first - lowest)
+        return f", rising again from {lowest:.4g} with {sizes[at]}" if rises else ""
+
     def sentence(self, sizes: Sequence[int]) -> str:
         """Return what was measured in one sentence."""
         first, last = self.means[0], self.means[-1]
@@ -59,7 +66,7 @@ class Slope:
         remains = f", {self.left:.0%} of {whole}" if self.left is not None and 0 < self.left < 1 else ""
         return (
             f"{self.measure} ({self.kind}) {self.verdict} with data: {first:.4g} with {sizes[0]} training bags, "
-            f"{last:.4g} with {sizes[-1]}{remains}; {self.slope:+.3g} per doubling "
+            f"{last:.4g} with {sizes[-1]}{remains}{self._rise(sizes)}; {self.slope:+.3g} per doubling "
             f"(95 % interval {self.low:+.3g} to {self.high:+.3g})."
         )
 

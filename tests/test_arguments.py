@@ -110,9 +110,9 @@ def test_predictions_alone_or_one_folder_are_told_to_be_several(model: miue.Mode
 
 
 def test_instance_labels_that_do_not_fit_name_the_bag() -> None:
-    with pytest.raises(DataError, match="instance labels of bag 1: expected 3, one for each, got 2"):
+    with pytest.raises(DataError, match="instance labels of bag 1: expected 3, one for each instance, got 2"):
         miue.BagDataset.from_arrays(ARRAYS[:2], LABELS[:2], instance_labels=[[0, 1], [0, 1]])
-    with pytest.raises(DataError, match="lists of instance labels: expected 2, one for each, got 1"):
+    with pytest.raises(DataError, match="lists of instance labels: expected 2, one for each bag, got 1"):
         miue.BagDataset.from_arrays(ARRAYS[:2], LABELS[:2], instance_labels=[[0, 1]])
 
 
@@ -269,7 +269,7 @@ def test_a_seed_twice_is_no_second_run(tmp_path: Path) -> None:
         ({"class_names": ["n", "n"]}, "the class names: expected a different text for each class"),
         ({"class_names": ["n", " "]}, "the class names: expected a different text for each class"),
         ({"ids": ["a", None]}, "id 1: expected the name of a bag, got None"),
-        ({"instance_labels": 3}, "the lists of instance labels: expected 2, one for each"),
+        ({"instance_labels": 3}, "the lists of instance labels: expected 2, one for each bag, got"),
         ({"coords": 3}, r"the coords: expected an array \(n, 2\)"),
     ],
 )

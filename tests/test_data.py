@@ -269,7 +269,7 @@ def test_repeated_ids_wrong_counts_and_wrong_labels_are_named() -> None:
     two = [np.ones((2, 3))] * 2
     with pytest.raises(DataError, match="bag 'a': expected a unique id"):
         BagDataset.from_arrays(two, ids=["a", "a"])
-    with pytest.raises(DataError, match="the labels: expected 2, one for each, got 3"):
+    with pytest.raises(DataError, match="the labels: expected 2, one for each bag, got 3"):
         BagDataset.from_arrays(two, labels=[0, 1, 1])
     with pytest.raises(DataError, match="label 1: expected a class index"):
         BagDataset.from_arrays(two, labels=[0, -1])

@@ -48,7 +48,7 @@ def fields_of_arrays(
     bags = _list_of_bags(bags)
     names = tuple(f"bag_{i}" for i in range(len(bags))) if ids is None else _read_ids(ids)
     if len(names) != len(bags):
-        raise _count_mismatch("ids", len(bags), len(names))
+        raise _count_mismatch("ids", len(bags), "bag", len(names))
     arrays = [bag_array(bag, name) for bag, name in zip(bags, names, strict=True)]
     columns = feature_names or common_feature_names(list(map(frame_columns, bags)), names)
     check_bags(arrays, names)
@@ -263,7 +263,7 @@ def _one_of_each(values: Any, what: str, bags: int) -> list[Any]:
     """
     plain = plain_values(values, what)
     if len(plain) != bags:
-        raise _count_mismatch(what, bags, len(plain))
+        raise _count_mismatch(what, bags, "bag", len(plain))
     return plain
 
 
@@ -314,14 +314,14 @@ def _instance_labels(
     bags = several(values)
     if bags is None or len(bags) != len(sizes):
         got = f"a value of type {type(values).__name__}" if bags is None else len(bags)
-        raise _count_mismatch("lists of instance labels", len(sizes), got)
+        raise _count_mismatch("lists of instance labels", len(sizes), "bag", got)
     labels = [
         [None] * size if bag is None else plain_values(bag, f"instance labels of bag {number}", "instance")
         for number, (bag, size) in enumerate(zip(bags, sizes.tolist(), strict=True))
     ]
     for number, (bag, size) in enumerate(zip(labels, sizes.tolist(), strict=True)):
         if len(bag) != size:
-            raise _count_mismatch(f"instance labels of bag {number}", size, len(bag))
+            raise _count_mismatch(f"instance labels of bag {number}", size, "instance", len(bag))
     known, own_names = read_labels([label for bag in labels for label in bag], class_names)
     if own_names and not class_names:
         raise DataError(
@@ -360,10 +360,10 @@ def _read_coords(values: Sequence[np.ndarray], sizes: Int64[np.ndarray, "B"]) ->
     return read_coords(x, y, "coords")
 
 
-def _count_mismatch(what: str, wanted: int, got: object) -> DataError:
+def _count_mismatch(what: str, wanted: int, each: str, got: object) -> DataError:
     return DataError(
         item=f"the {what}",
-        wanted=f"{wanted}, one for each",
+        wanted=f"{wanted}, one for each {each}",
         got=str(got),
         fix="pass as many as there are, None where unknown",
     )

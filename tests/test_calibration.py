@@ -407,7 +407,10 @@ def test_what_to_know_of_a_calibration_is_said_of_what_holds_for_it_alone() -> N
     for fact, words in (
         ({"rules_left_out": "the deferral"}, "Left out: the deferral; every bag is accepted."),
         ({"clipped": 1}, "Beyond the clip: 1 new bag."),
-        ({"left_out": 3}, "Not counted: 3 new bags."),
+        (
+            {"left_out": 3},
+            "Not counted: 3 new bags, out of distribution or of patients that were counted already.",
+        ),
         ({"unused": ("far", "near")}, "Not finite everywhere, so unused: far, near."),
     ):
         assert noted(covariate_shift=shift.model_copy(update=fact)) == words

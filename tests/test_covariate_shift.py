@@ -445,7 +445,8 @@ def test_the_gap_of_weighted_values_is_that_of_values_repeated_with_ties(
 ) -> None:
     values, weights = (np.array(one, float) for one in zip(*held, strict=True))
     gap = _largest_gap(values, weights, np.array(new, float))
-    assert gap == pytest.approx(ks_2samp(np.repeat(values, weights.astype(int)), new).statistic)
+    repeated = np.repeat(values, weights.astype(int))
+    assert gap == pytest.approx(ks_2samp(repeated, new, method="asymp").statistic)  # of p, exact ones can fail
 
 
 @pytest.mark.parametrize("copies", [(20, 1), (1, 20)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,9 +13,6 @@ from miue.cli.outputs import keeps_inputs
 from miue.cli.shift_warning import warn_of_shift
 from miue.common.plural import plural
 from miue.common.terminal import say, say_json
-
-if TYPE_CHECKING:
-    from miue.predictions.folder import Predictions
 
 
 @keeps_inputs
@@ -59,9 +56,11 @@ def decide(
         "deferred": int(decisions.deferred.sum()),
         "out_of_distribution": int(decisions.flagged.sum()),
     }
-    instances_flagged = None if rules.instances is None else _count_flagged(decided)
-    if instances_flagged is not None:
-        counts["flagged_instances"] = instances_flagged
+    to_flag = None if rules.instances is None else decided.instances
+    if to_flag is not None:
+        counts["flagged_instances"] = sum(
+            int(part.flagged.sum()) for part in to_flag.parts() if part.flagged is not None
+        )
     if as_json:
         say_json({**counts, "dataset_shift": decided.provenance.to_json().get("dataset_shift"), "out": str(out)})
     else:
@@ -74,14 +73,7 @@ def decide(
         if rules.deferral is None and rules.false_alarms is None:
             accepted, flagged = "no rule of the calibration defers bags", "nor calls them out of distribution"
         flags = "" if rules.instances is None else "; there are no instances to flag"
-        if instances_flagged is not None and decided.instances is not None:
-            flags = f"; {instances_flagged:,} of {plural(len(decided.instances), 'instance')} flagged"
+        if to_flag is not None:
+            flags = f"; {counts['flagged_instances']:,} of {plural(len(to_flag), 'instance')} flagged"
         say(f"{plural(counts['bags'], 'bag')}: {accepted}, {flagged}{flags}. Written to {out}")
     warn_of_shift(decided)
-
-
-def _count_flagged(decided: Predictions) -> int | None:
-    """Return how many instances are flagged, None without instances."""
-    if decided.instances is None:
-        return None
-    return sum(int(part.flagged.sum()) for part in decided.instances.parts() if part.flagged is not None)

@@ -19,7 +19,7 @@ from miue.evaluation.flags import FlagEvaluation
 from miue.evaluation.froc import TITLES as FROC_TITLES
 from miue.evaluation.groups import GroupEvaluation, group_tables
 from miue.evaluation.level import LevelEvaluation, metric_cell, numbered
-from miue.evaluation.metrics import Metric, Separation
+from miue.evaluation.metrics import UNITS, Metric, Separation
 from miue.predictions.distance_names import HIGH, MEAN, distance_of
 from miue.predictions.provenance import UNKNOWN, Provenance
 
@@ -162,7 +162,7 @@ def evaluation_table(evaluation: Evaluation) -> ResultTable:
     headings = [f"{name} ({level.count:,})" for name, level in present.items()]
     rows = list(_rows(list(present.values()), evaluation.class_names))
     columns = [n for n in range(len(present)) if any(_has_value(row.metrics[n]) for row in rows)]
-    notes = ["In %; Brier from 0 to 2, NLL in nats.", *_labelled(present), *_of_unknown_distribution(present)]
+    notes = [UNITS, *_labelled(present), *_of_unknown_distribution(present)]
     notes += [
         f"No metric of {headings[n]}: {rows[0].reasons([n])}" for n in range(len(present)) if n not in columns
     ]

@@ -14,6 +14,7 @@ from miue.common.plural import plural
 ECE_BINS = 15
 RECALL = "recall "
 """What the name of the recall of a class begins with; the number of the class follows."""
+UNITS = "In %; Brier from 0 to 2, NLL in nats."
 NO_LABEL = (
     "no labeled item: give labels of bags with --labels TABLE, of instances with --instance-labels TABLE, to "
     "'miue predict' (in Python to load_bags, as labels and instance_labels), or fill the column 'label'"

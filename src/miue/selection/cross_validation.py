@@ -27,6 +27,7 @@ from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.common.tables import write_rows
 from miue.evaluation import evaluate
+from miue.evaluation.metrics import UNITS
 from miue.io.splits.files import write_splits
 from miue.io.splits.splits import Splits
 from miue.model.recipe import Recipe
@@ -40,7 +41,6 @@ from miue.training.train import train_recipe
 
 CONFIDENCE = 0.95
 SHOWN = 8  # metrics in print
-UNITS = "In %; Brier from 0 to 2, NLL in nats."
 INTERVALS = (
     "The interval is that of the mean over folds, widened because folds share training bags (corrected resampled "
     "t); with one fold it is over seeds alone. There is none where all have the same value."

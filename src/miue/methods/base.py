@@ -33,6 +33,10 @@ class BatchPrediction(NamedTuple):
     bags: PredictiveDistribution
     instances: PredictiveDistribution
 
+    def cpu(self) -> BatchPrediction:
+        """Return the same predictions in main memory."""
+        return BatchPrediction(self.bags.cpu(), self.instances.cpu())
+
 
 class Method(nn.Module, ABC):
     """A network with its loss and its predictive distribution.

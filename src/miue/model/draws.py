@@ -53,8 +53,7 @@ def _draws_of_one(
             current, encoded = member, _encoder_of_copies(member, instances)
         for copies in (min(at_once, member.copies - made) for made in range(0, member.copies, at_once)):
             sizes = torch.full((copies,), len(instances), device=instances.device)
-            copied = member.predict(encoded(copies), Segments(sizes), estimator)
-            draws.append(BatchPrediction(copied.bags.cpu(), copied.instances.cpu()))
+            draws.append(member.predict(encoded(copies), Segments(sizes), estimator).cpu())
     return draws
 
 

@@ -171,12 +171,10 @@ def _predict_batch(
             for member in method.passes(derive_seed(seed)):
                 follow = member is first and not scored.complete and not member.encodes_at_random
                 blocks = encoded_blocks(member.encode, batch.instances)
-                draws.append(
-                    member.predict(scored.following(blocks) if follow else blocks, batch.segments, estimator)
-                )
+                followed = scored.following(blocks) if follow else blocks
+                draws.append(member.predict(followed, batch.segments, estimator).cpu())
         if not scored.complete:
             deque(scored.following(encoded_blocks(first.encode, batch.instances)), maxlen=0)
-        draws = [BatchPrediction(draw.bags.cpu(), draw.instances.cpu()) for draw in draws]
         predicted = draws[0] if len(draws) == 1 else _combine(method, draws)
         return *predicted, *scored.of_bags_and_instances(batch.segments)
 

@@ -3,18 +3,22 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all test-oldest lint types docs wheel release-check bench clean
+.PHONY: demo test test-long test-all test-oldest lint types docs wheel release-check bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/miue demo --out demo --overwrite
 
 # Two test processes share the cores: with more threads each, they wait for each other.
-test test-all docs: export OMP_NUM_THREADS = 1
+test test-long test-all docs: export OMP_NUM_THREADS = 1
 # Tests start many processes, which would compile all modules where a user has set this.
-test test-all docs: export PYTHONDONTWRITEBYTECODE =
+test test-long test-all docs: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/.develop
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu and not examples"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long and not slow and not gpu and not examples"
+
+# Whole commands and simulations of two seconds or more each, which continuous integration runs beside those.
+test-long: $(VENV)/.develop
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "long and not slow and not gpu and not examples"
 
 test-all: $(VENV)/.develop
 	$(BIN)/python -m pytest -n 2

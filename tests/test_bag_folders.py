@@ -308,6 +308,7 @@ def test_an_export_beside_predictions_that_fails_names_the_command_to_write_it(
     assert (tmp_path / "p p" / "heatmap" / "one patch.png").exists()
 
 
+@pytest.mark.long
 def test_predictions_that_lack_exports_name_the_commands_that_write_them(
     saved_slides: Path, tmp_path: Path
 ) -> None:
@@ -436,6 +437,7 @@ def test_files_that_the_table_does_not_list_are_named(slides: tuple[Path, Path],
     assert "left out: 4 files that the label table does not list: new_w, new_x, new_y, …" in said
 
 
+@pytest.mark.long
 def test_a_folder_is_trained_on_and_predicted_directly(slides: tuple[Path, Path], tmp_path: Path) -> None:
     folder, labels = slides
     options = ["--quiet", "--distance", "none", "--set", "max_epochs=2", "--set", "encoder.width=8"]

@@ -138,6 +138,7 @@ def test_instances_of_a_bag_stay_together() -> None:
     assert set(accuracies.tolist()) == {0.0, 0.5, 1.0}  # instances drawn one by one would spread near a half
 
 
+@pytest.mark.long
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
     random, covered = np.random.default_rng(0), 0
     for trial in range(200):
@@ -265,6 +266,7 @@ def calibrated_bags(seed: int, patients: int, per_patient: int, apart: float) ->
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("runs", "least"), [(40, 0.85), pytest.param(400, 0.93, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("patients", "per_patient"), [(20, 1), (12, 4)])
 def test_intervals_of_few_bags_hold_the_truth_where_percentiles_do_not(

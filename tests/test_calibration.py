@@ -129,6 +129,7 @@ def test_errors_that_differ_less_between_patients_than_by_chance_count_as_indepe
     assert interval == pytest.approx(exact_interval(21, 40), abs=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("patients", "rate", "alike"), [(40, 0.05, 1.0), (100, 0.1, 0.8), (60, 0.2, 0.0)])
 def test_the_interval_holds_the_rate_where_bags_of_a_patient_are_alike(
     patients: int, rate: float, alike: float
@@ -288,6 +289,7 @@ def mapie_sets_of_scores(scores: np.ndarray, new: np.ndarray, error: float) -> n
 # Out of distribution
 
 
+@pytest.mark.long
 def test_false_alarms_keep_their_rate_on_average_and_at_a_confidence() -> None:
     random = np.random.default_rng(10)
     rate, count, runs = 0.05, 150, 4000

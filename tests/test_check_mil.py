@@ -167,6 +167,7 @@ def test_the_sentence_says_what_passes_and_what_does_not() -> None:
     assert "with seeds 1, 2." in repr(replace(check, seeds=(1, 2)))
 
 
+@pytest.mark.long
 def test_max_pooling_fails_and_its_one_sided_form_passes() -> None:
     free, one_sided = (
         miue.check_mil(

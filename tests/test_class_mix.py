@@ -80,6 +80,7 @@ def test_of_three_classes_the_mix_is_recovered_exactly_from_expected_counts() ->
     assert found.shares == pytest.approx(mix, abs=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
 def test_the_interval_covers_the_share_as_often_as_it_says(share: float) -> None:
     random, runs, covered = np.random.default_rng(3), 300, 0

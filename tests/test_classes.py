@@ -80,6 +80,7 @@ def named_bags() -> BagDataset:
     return BagDataset.from_arrays(arrays, [("cancer", "healthy")[label] for label in bags.labels.values])
 
 
+@pytest.mark.long
 def test_every_training_asks_before_it_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bags, recipe = named_bags(), Recipe(settings={"max_epochs": 1}, distances=())
     asked = "the negative class is 'cancer', the first; if it is 'healthy'"

@@ -81,6 +81,7 @@ def test_inspect_shows_what_a_folder_holds(kind: str, folder: Path) -> None:
     assert known in " ".join(table.split())
 
 
+@pytest.mark.long
 def test_training_says_how_an_ensemble_was_trained(folder: Path, tmp_path: Path) -> None:
     ensemble = ("--method", "deep-ensemble", "--set", "method.size=2", "--set", "max_epochs=1", "--quiet")
     said = run("train", folder / "store", *ensemble, "--out", tmp_path / "run")
@@ -123,6 +124,7 @@ def test_prediction_of_a_store_without_labels(folder: Path, tmp_path: Path) -> N
     assert "give labels of instances with" in run("evaluate", tmp_path / "out")
 
 
+@pytest.mark.long
 def test_mnist_bags_are_made_from_archives(shared_data: Path, tmp_path: Path) -> None:
     arguments = ["--source", shared_data, "--ood", "fmnist", "--ood-ratio", "0.4", "--part", "test"]
     run("data", "make", "mnist-bags", *arguments, "--out", tmp_path / "store")
@@ -214,6 +216,7 @@ def test_the_commands_that_the_demo_ends_with_take_their_options() -> None:
             assert context.params
 
 
+@pytest.mark.long
 def test_the_demo_compares_softmax_with_mirel_and_writes_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,6 +181,7 @@ def test_bags_of_one_patient_are_in_one_fold() -> None:
 # Promises
 
 
+@pytest.mark.long
 def test_weights_cover_bags_of_another_mix_where_the_plain_sets_do_not() -> None:
     random = np.random.default_rng(5)
     runs = 30
@@ -201,6 +202,7 @@ def test_weights_cover_bags_of_another_mix_where_the_plain_sets_do_not() -> None
     assert np.mean(effective) == pytest.approx(600 / np.e, rel=0.3)  # of a normal, moved by one: n / e
 
 
+@pytest.mark.long
 def test_weights_follow_bags_that_are_harder_on_both_sides_or_are_refused() -> None:
     """A score of wider spread at the same mean; where bags come in clusters, no such weights do."""
 
@@ -226,6 +228,7 @@ def test_weights_follow_bags_that_are_harder_on_both_sides_or_are_refused() -> N
         calibrate(bags(2000, "as before"), like=bags(2000, "in clusters"), **goals)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_without_a_shift_the_effective_sample_size_is_about_n_and_the_coverage_stays() -> None:
     random = np.random.default_rng(6)
     runs, later_bags, covered, effective = 50, 50, 0.0, []
@@ -239,6 +242,7 @@ def test_without_a_shift_the_effective_sample_size_is_about_n_and_the_coverage_s
     assert within_band(round(covered), runs * later_bags, 0.905)
 
 
+@pytest.mark.long
 def test_sets_per_class_cover_each_class_of_another_mix() -> None:
     random = np.random.default_rng(7)
     covered: dict[str, list[np.ndarray]] = {"plain": [], "weighted": []}
@@ -258,6 +262,7 @@ def test_sets_per_class_cover_each_class_of_another_mix() -> None:
     assert (np.mean(covered["weighted"], 0) >= 0.9).all()
 
 
+@pytest.mark.long
 def test_the_weighted_temperature_is_nearer_to_that_of_the_new_bags() -> None:
     random = np.random.default_rng(8)
     later = mixed_bags(20_000, 1, random).bags

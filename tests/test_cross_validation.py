@@ -236,6 +236,7 @@ def test_accuracies_of_few_bags_that_differ_alike_on_all_folds_have_no_p_value()
     assert (p_values > 0).all() and (p_values < 0.01).mean() < 0.01 and (p_values < 0.05).mean() < 0.05
 
 
+@pytest.mark.long
 def test_cross_validations_stand_side_by_side(tmp_path: Path) -> None:
     bags = separable_bags(24)
     for name, network, seed, seeds in (

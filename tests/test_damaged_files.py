@@ -32,6 +32,7 @@ def told(faults: Sequence[Finding]) -> str:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kinds",
     slow_but([ALL[part::4] for part in range(4)], [ALL[::4]]),

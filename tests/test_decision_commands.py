@@ -221,6 +221,7 @@ def test_a_store_of_other_classes_is_refused(folder: Path, tmp_path: Path) -> No
     assert "class 'tumor' of the bags: expected one of the classes benign, tumour" in printed
 
 
+@pytest.mark.long
 def test_a_folder_of_feature_files_is_calibrated_on_the_patients_that_training_held_out(tmp_path: Path) -> None:
     features, labels = slides(tmp_path, patients=90)
     told = ["--labels", labels, "--quiet"]

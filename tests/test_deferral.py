@@ -214,6 +214,7 @@ def test_one_bag_of_each_patient_counts_and_patients_that_are_not_known_count_ba
         counted_rows(given.bags.patients, 7, "some", 0)
 
 
+@pytest.mark.long
 def test_bags_of_one_patient_break_the_promise_that_one_bag_of_each_keeps() -> None:
     """Six bags of each of 60 patients, all right or all wrong, with an error above the target."""
     random = np.random.default_rng(25)

@@ -31,6 +31,7 @@ def train(bags: BagDataset, method: str = "mirel", distances: tuple[str, ...] = 
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["mirel", "softmax", "deep-ensemble", "mc-dropout", "bayes-mil"])
 def test_any_method_carries_distances_that_survive_saving(method: str, bags: BagDataset, tmp_path: Path) -> None:
     model = train(bags, method)

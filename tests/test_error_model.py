@@ -189,6 +189,7 @@ def train(bags: BagDataset, **more: Any) -> miue.Model:
     return miue.train(bags, **{"settings": {"max_epochs": 1}, **more}, distances=(), progress=False, device="cpu")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_every_method_has_one_of_its_validation_bags(method: str, bags: BagDataset, tmp_path: Path) -> None:
     options = {"method.size": 2} if method == "deep-ensemble" else {}

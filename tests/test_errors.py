@@ -35,6 +35,7 @@ def test_so_does_one_with_a_constructor_of_its_own() -> None:
     assert isinstance(again, NoReadableBag) and again.fix == "check the files"
 
 
+@pytest.mark.long
 def test_a_worker_of_joblib_hands_over_the_error_that_a_bag_is_to_blame_for() -> None:
     from joblib import Parallel, delayed
 

@@ -67,6 +67,7 @@ class RowsAsBags(MILUncertaintyClassifier):
         return super()._predictions(X, np.arange(_num_samples(X)))
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")  # array API, off by default
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast")  # a check casts infinity itself
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")  # y as a column
@@ -153,6 +154,7 @@ def test_nullable_labels_of_pandas_keep_their_type(
     assert set(classifier.predict(arrays)) <= set(column) and classifier.score(arrays, column) >= 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("negative", ["high", "low", "none"])
 def test_three_classes_are_learned_whichever_is_the_negative_one(arrays: list[np.ndarray], negative: str) -> None:
     names = np.array(["low", "high", "none"])[np.arange(40) % 3]
@@ -172,6 +174,7 @@ def test_three_classes_are_learned_whichever_is_the_negative_one(arrays: list[np
     assert len(set(of_instances)) > 1
 
 
+@pytest.mark.long
 def test_a_grid_search_over_networks_and_learning_rates(arrays: list[np.ndarray], labels: np.ndarray) -> None:
     grid = {"network": ["mean", "attention"], "learning_rate": [1e-9, 1e-2]}
     found = classifier(max_epochs=6, options=OF_ANY_NETWORK, distances=())

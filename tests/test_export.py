@@ -136,6 +136,7 @@ def test_a_lone_slide_of_one_patch_needs_its_size(tmp_path: Path) -> None:
     assert "slide 'lone'" in str(error) and "pass --patch-size" in str(error)
 
 
+@pytest.mark.long
 def test_a_missing_or_broken_slide_is_named_and_can_be_left_out(saved_slides: Path, shared_data: Path) -> None:
     slides, out = saved_slides.parent / "slides", saved_slides.parent / "out"
     slides.mkdir()
@@ -220,6 +221,7 @@ def test_arrays_are_read_back_with_their_places_and_values(saved_slides: Path, t
             assert len(file) == 2 + len(table.uncertainties())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "words", "options"),
     [

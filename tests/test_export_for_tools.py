@@ -115,6 +115,7 @@ def test_a_map_has_each_value_where_its_patch_lies(two_slides: Predictions, tmp_
         assert "PhysicalSizeX" not in pixels_of(tmp_path / "out" / f"{slide}.ome.tiff")
 
 
+@pytest.mark.long
 def test_a_map_of_a_slide_is_as_large_as_it(tmp_path: Path) -> None:
     """A patch of 512 has 8 × 8 pixels, each of 64 level-0 pixels, with a width in µm."""
     predictions = one_grid(40)
@@ -136,6 +137,7 @@ def one_grid(side: int) -> Predictions:
     return Predictions(prediction_table(alpha_of(1), ["s"]), instances, Provenance(classes=("normal", "tumour")))
 
 
+@pytest.mark.long
 def test_a_pyramid_has_the_means_of_what_lies_below(tmp_path: Path) -> None:
     patches = of_slide(one_grid(150), "s")
     write_ome_tiff(tmp_path / "s.ome.tiff", patches, ["normal", "tumour"])
@@ -161,6 +163,7 @@ def test_gaps_stay_gaps_in_a_pyramid_of_odd_size(tmp_path: Path) -> None:
     assert set(np.unique(levels[1][np.isfinite(levels[1])]).tolist()) == values
 
 
+@pytest.mark.long
 def test_positions_beyond_any_slide_make_no_map_beyond_memory(tmp_path: Path) -> None:
     coords = np.array([[0, 0], [1 << 50, 512]])
     instances = prediction_table(alpha_of(2), ["s"] * 2, coords)

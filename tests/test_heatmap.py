@@ -216,6 +216,7 @@ def test_the_heatmap_command_writes_a_picture_per_slide(saved_slides: Path) -> N
     assert picture.std() > 0.05
 
 
+@pytest.mark.long
 def test_a_heatmap_is_drawn_over_the_real_slide(shared_data: Path, tmp_path: Path) -> None:
     coords = GRID[:4] // 2
     ids = ["CMU-1-Small-Region"]

@@ -60,6 +60,7 @@ def loss_of(rule: InstanceFlags, predictions: Predictions) -> float:
 # The promises
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("world", WORLDS, ids=["bags", "ties", "patients", "ties of patients"])
 @pytest.mark.parametrize("goal", GOALS, ids=lambda g: f"{g.guarantee}{g.allowed or ''}")
 def test_the_mean_loss_of_new_patients_is_at_most_the_level_over_many_calibrations(

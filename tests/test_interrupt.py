@@ -55,6 +55,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_training_says_how_many_epochs_are_kept_and_goes_on(
     by: signal.Signals, store: Path, tmp_path: Path
@@ -95,6 +96,7 @@ def test_a_cross_validation_says_how_many_runs_are_kept(store: Path, tmp_path: P
     assert said == f"miue: interrupted: {wanted}\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_any_other_command_says_that_nothing_half_written_was_left(by: signal.Signals, tmp_path: Path) -> None:
     out = tmp_path / "store"

@@ -167,6 +167,7 @@ def test_an_instance_alone_is_predicted_as_its_bag(method: str) -> None:
     torch.testing.assert_close(output.bags.mutual_information(), output.instances.mutual_information())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["laplace", "sngp"])
 def test_mutual_information_grows_away_from_the_training_bags_where_softmax_is_sure(method: str) -> None:
     bags = separable_bags(60)

@@ -112,6 +112,7 @@ def test_a_run_that_a_callback_broke_off_resumes_to_the_same_files(
     assert files(tmp_path / "broken") == files(tmp_path / "whole")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", slow_but(KINDS, ["mirel"]))
 def test_callbacks_may_come_and_go_between_a_run_and_its_resume(
     kind: str, tmp_path: Path, bags: BagDataset

@@ -35,6 +35,7 @@ def train(bags: BagDataset, **more: Any) -> miue.Model:
 FAST = [pair for pair in FITTING if pair[0] == "mirel" or pair[1] == "attention"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("method", "network"), slow_but(FITTING, FAST))
 def test_a_saved_model_predicts_as_before(network: str, method: str, tmp_path: Path, bags: BagDataset) -> None:
     options = {"encoder.width": 17, **({"method.size": 3} if method == "deep-ensemble" else {})}
@@ -73,6 +74,7 @@ def test_chunks_and_batches_do_not_change_the_prediction(
         np.testing.assert_allclose(ours.probabilities, theirs.probabilities, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.long
 def test_a_bag_of_one_and_a_bag_of_one_hundred_thousand(bags: BagDataset) -> None:
     model = train(bags)
     random = np.random.default_rng(0)

@@ -26,6 +26,7 @@ def build(name: str, classes: int = CLASSES, dropout: float = 0.0) -> MILNetwork
     return network.double()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RAGGED_NETWORKS)
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(sizes=st.one_of(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.just([1, 1031, 2])))

@@ -88,6 +88,7 @@ def test_overwrite_spares_folders_of_other_kinds(
         assert content(out) == before
 
 
+@pytest.mark.long
 def test_exports_spare_what_is_no_export(saved_slides: Path, tmp_path: Path) -> None:
     overlays = tmp_path / "overlays"
     overlays.mkdir()

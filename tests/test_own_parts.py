@@ -56,6 +56,7 @@ GIVEN: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", GIVEN)
 def test_a_part_of_others_is_trained_saved_and_loaded_where_it_is_trusted(
     kind: str, tmp_path: Path, bags: BagDataset

@@ -287,6 +287,7 @@ def test_a_report_reads_each_uncertainty_once_for_metrics_intervals_and_figures(
     assert summary is not None and list(summary["coverage"]) == list(summary["distributions"]) == names
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["arrays", "geojson", "heatmap"])
 def test_slides_are_exported_one_after_the_other(
     kind: str, tmp_path: Path, short_parts: None, never_whole: None, two_slides: Predictions

@@ -182,6 +182,7 @@ def test_a_bag_of_a_long_table_that_is_not_finite_is_named_and_left_out_where_as
     assert len(stored) == 19 and "s1" not in stored.ids
 
 
+@pytest.mark.long
 def test_cross_validation_takes_the_folds_of_the_label_table(place: Path, tmp_path: Path) -> None:
     rows = rows_of(place / "labels.csv")
     patients = sorted({row["case_id"] for row in rows})

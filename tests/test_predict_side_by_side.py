@@ -60,6 +60,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("miue.model.predict.BATCH_INSTANCES", 23)
 
 
+@pytest.mark.long
 def test_two_processes_write_the_bytes_of_one(trained: Path, tmp_path: Path) -> None:
     words = ["--part", "all", "--quiet"]
     run("predict", trained / "run", trained / "large", "--out", tmp_path / "a" / "predictions", *words)

@@ -188,6 +188,7 @@ def test_the_columns_are_those_promised(predictions: Predictions, tmp_path: Path
         assert next(csv.reader(file))[:2] == ["bag_id", "instance"]
 
 
+@pytest.mark.long
 def test_many_instances_are_compressed(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     bags = BagDataset.from_arrays([random.normal(size=(21_000, 3)), random.normal(size=(5, 3))], [0, 1])

@@ -22,6 +22,7 @@ OURS = sorted(name for name in NETWORKS if not name.startswith("torchmil-"))
 SOME = ["attention", "dsmil", "torchmil-abmil"]
 
 
+@pytest.mark.long
 @needs_python_backend
 @pytest.mark.parametrize(
     "networks", slow_but([SOME, [*OURS, "torchmil-abmil"], []], [SOME]), ids=["some", "ours", "all"]

@@ -56,6 +56,7 @@ def assert_same_weights(one: Path, two: Path) -> None:
         np.testing.assert_allclose(second[name], first[name], rtol=2e-3, atol=1e-4, err_msg=name)
 
 
+@pytest.mark.long
 def test_two_processes_end_at_the_weights_of_one_and_print_once(store: Path, tmp_path: Path) -> None:
     epochs = ("--set", "max_epochs=2", "--set", "bags_per_update=2")  # some process has only a bag of one instance
     run("train", store, "--out", tmp_path / "one", *OPTIONS, *epochs)

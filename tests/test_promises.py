@@ -122,6 +122,7 @@ def at_most(broken: int, runs: int, chance: float) -> bool:
     return bool(broken <= binom.ppf(0.9995, runs, chance))
 
 
+@pytest.mark.long
 @MANY
 @WORLDS
 @PATIENTS
@@ -177,6 +178,7 @@ def test_prediction_sets_miss_the_label_as_seldom_as_promised_whatever_the_defer
         assert 0.1 * runs < refused < 0.95 * runs
 
 
+@pytest.mark.long
 @MANY
 @WORLDS
 @PATIENTS

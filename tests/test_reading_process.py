@@ -110,6 +110,7 @@ def test_a_file_on_which_hdf5_loops_for_ever_is_named_and_the_next_one_read(tmp_
     assert time.process_time() - begin < 1  # it was the other process's
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("hangs", "part_of_a_second")
 def test_every_command_names_the_file_and_goes_on_without_it(tmp_path: Path) -> None:
     features, labels = tmp_path / "features", tmp_path / "labels.csv"
@@ -150,6 +151,7 @@ def killing(signal_number: int, after: float) -> Thread:
     return thread
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("hangs")
 def test_a_file_that_kills_the_process_is_named_and_the_next_one_read(two_files: Path) -> None:
     isolated._process.end()
@@ -160,6 +162,7 @@ def test_a_file_that_kills_the_process_is_named_and_the_next_one_read(two_files:
     assert contents_of(two_files / "good.h5").size == 7
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("hangs", "one_second")
 def test_what_kills_a_process_that_read_other_files_before_is_tried_again_in_a_new_one(
     two_files: Path, monkeypatch: pytest.MonkeyPatch
@@ -274,6 +277,7 @@ def test_paths_are_relative_to_where_one_is_and_named_as_they_were_given(
         contents_of(Path("s.h5"))
 
 
+@pytest.mark.long
 def test_code_in_the_current_folder_is_not_run(tmp_path: Path) -> None:
     path = made_files.trident(tmp_path / "features", "s", FEATURES)
     (tmp_path / "h5py.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w')")
@@ -294,6 +298,7 @@ def test_a_process_that_cannot_be_started_is_named(tmp_path: Path, monkeypatch: 
         contents_of(path)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     not Path("/proc/self/statm").exists(), reason="the system does not say how much memory is taken"
 )

@@ -50,6 +50,7 @@ def test_a_figure_of_a_bag_of_the_first_class_shows_that_of_three_and_the_other_
     np.testing.assert_allclose(heights, predictions.instances.probabilities[5 * bag : 5 * bag + 5, shown])
 
 
+@pytest.mark.long
 def test_a_report_shows_fewer_instances_until_it_fits_and_says_so(tmp_path: Path) -> None:
     predictions = made_predictions(bags=40, per_bag=400)
     _, written = reported(tmp_path, predictions)
@@ -74,6 +75,7 @@ def test_a_report_shows_fewer_instances_until_it_fits_and_says_so(tmp_path: Path
         reported(tmp_path, predictions, max_mb=0.03)
 
 
+@pytest.mark.long
 def test_more_instances_than_any_page_lists_are_not_blamed_on_its_size(tmp_path: Path) -> None:
     shown, written = reported(tmp_path, made_predictions(bags=4, per_bag=20_001))
     note = written.notes[-1]

@@ -92,6 +92,7 @@ def assert_same_files(first: Path, second: Path) -> None:
     assert [name for name in contents[0] if contents[0][name] != contents[1][name]] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", slow_but(KINDS, [kind for kind in KINDS if kind != "alexnet"]))
 def test_what_is_resumed_ends_in_the_same_files(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -122,6 +123,7 @@ def test_a_run_killed_between_best_and_last_weights_is_resumed(
     assert_same_files(tmp_path / "whole", tmp_path / "killed")
 
 
+@pytest.mark.long
 def test_a_cross_validation_of_images_goes_on_to_the_same_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +143,7 @@ UNFINISHED = [(kind, False) for kind in ("lenet", "compact", "mlp", "ensemble")]
 FAST = [("lenet", True), ("compact", False), ("mlp", True), ("bayes-mil", True), ("ensemble", False)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "finished"), slow_but([*((kind, True) for kind in KINDS), *UNFINISHED], FAST))
 def test_more_epochs_end_where_a_training_of_that_length_ends(
     kind: str, finished: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

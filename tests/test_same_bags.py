@@ -51,6 +51,7 @@ def test_copies_with_different_labels_are_said_to_have_them() -> None:
         miue.train([*arrays(), arrays()[1]], [*([0, 1] * 12), 0], **QUICK)
 
 
+@pytest.mark.long
 def test_several_trainings_of_the_same_bags_warn_once(tmp_path: Path) -> None:
     bags = miue.BagDataset.from_arrays([*arrays(), arrays()[1]], [*([0, 1] * 12), 1])
     folds = miue.make_folds(bags, 3, seed=1)

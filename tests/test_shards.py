@@ -165,6 +165,7 @@ def test_the_jobs_of_a_slurm_array_cross_validate_into_one_folder(
     assert contents(tmp_path / "b" / "cv") == contents(tmp_path / "a" / "cv")
 
 
+@pytest.mark.long
 def test_the_slurm_scripts_of_the_documentation_run(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

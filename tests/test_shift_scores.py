@@ -174,6 +174,7 @@ def test_rounding_of_instances_that_are_there_often_is_not_seen(share: float, of
         torch.testing.assert_close(combined.score_bags(second, segments)[kind], values, rtol=1e-3, atol=2e-3)
 
 
+@pytest.mark.long
 def test_a_bag_of_repeated_instances_has_the_same_scores_beside_other_bags() -> None:
     random = np.random.default_rng(0)
 

@@ -89,6 +89,7 @@ def test_a_real_slide_is_cut_as_asked_and_laid_out_as_trident_does(slide: Path, 
     assert features[7] == pytest.approx(colour_texture(by_hand))
 
 
+@pytest.mark.long
 def test_image_statistics_are_stored_read_packed_and_concatenated(slide: Path, tmp_path: Path) -> None:
     result = run(slide, "--out", tmp_path / "tiles", "--patch-px", 128)
     assert result.exit_code == 0, result.output
@@ -122,6 +123,7 @@ def test_image_statistics_are_read_whatever_else_the_file_states(tmp_path: Path)
     np.testing.assert_array_equal(statistics, stored)
 
 
+@pytest.mark.long
 def test_a_model_of_tiles_reads_statistics_and_names_their_absence(slide: Path, tmp_path: Path) -> None:
     tile_slide(slide, tmp_path / "a.h5", Tiling(patch_px=64), plain_encoder())
     with h5py.File(tmp_path / "a.h5") as file:
@@ -157,6 +159,7 @@ def test_saturations_are_those_of_hsv(slide: Path) -> None:
     np.testing.assert_allclose(saturations(picture), rgb2hsv(picture)[..., 1], atol=1e-15)
 
 
+@pytest.mark.long
 def test_patches_are_tissue_and_what_is_left_out_is_glass(slide: Path, tmp_path: Path) -> None:
     tile_slide(
         slide,
@@ -262,6 +265,7 @@ def test_the_resolution_of_a_printed_picture_is_no_pixel_width_of_a_slide(
         assert microns_per_pixel(opened) is None  # heatmaps draw no scale bar
 
 
+@pytest.mark.long
 def test_an_ome_tiff_is_cut_like_the_slide_it_was_made_of_and_states_its_pixel_width(
     slide: Path, tmp_path: Path
 ) -> None:
@@ -321,6 +325,7 @@ def test_the_encoder_is_deterministic_and_tells_colour_and_texture_apart() -> No
     assert colour_texture(rough)[14:].sum() == pytest.approx(1)  # a histogram
 
 
+@pytest.mark.long
 def test_slides_without_tissue_or_that_cannot_be_opened_are_listed_and_not_fatal(
     slide: Path, glass: Path, tmp_path: Path
 ) -> None:
@@ -373,6 +378,7 @@ def test_of_a_slide_that_is_cut_off_or_damaged_the_message_does_not_ask_for_a_co
         opened.read_region((0, 0), 0, opened.dimensions)
 
 
+@pytest.mark.long
 def test_slides_cut_before_are_left_as_they_are_unless_cut_otherwise(slide: Path, tmp_path: Path) -> None:
     words = (slide, "--out", tmp_path, "--magnification", 5)
     assert run(*words).exit_code == 0

@@ -335,6 +335,7 @@ def test_the_process_apart_passes_on_what_to_install(
     isolated._process.end()
 
 
+@pytest.mark.long
 def test_stores_go_through_whole_commands(tmp_path: Path) -> None:
     """Training, prediction, overlays: squares lie where the tiles do."""
     slides, labels = tmp_path / "slides", ["slide,label"]

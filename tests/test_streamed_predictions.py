@@ -58,6 +58,7 @@ def test_a_stream_writes_what_it_collects(tmp_path: Path, short_parts: None) -> 
         )
 
 
+@pytest.mark.long
 def test_no_more_rows_are_held_for_more_bags(tmp_path: Path, short_parts: None) -> None:
     gc.collect()
     others = [one for one in gc.get_objects() if type(one) is PredictionTable]  # of tests that ran before

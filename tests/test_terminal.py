@@ -127,6 +127,7 @@ def test_a_name_that_is_too_long_for_the_terminal_is_folded_and_not_cut() -> Non
     assert shown.getvalue().count("S") == 60 and shown.getvalue().count("R") == 60
 
 
+@pytest.mark.long
 def test_names_like_formulas_are_drawn_as_they_are(tmp_path: Path) -> None:
     made = made_predictions(4, 4, name="$\\x$", ood_set="$\\x$")
     assert made.instances is not None

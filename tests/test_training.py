@@ -41,6 +41,7 @@ def quick_train(bags: BagDataset, **more: Any) -> miue.Model:
     return miue.train(bags, settings=settings, progress=False, device="cpu", **more)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["mirel", "softmax"])
 def test_training_learns_bags_and_instances_from_bag_labels(method: str) -> None:
     settings = {"max_epochs": 12, "learning_rate": 5e-3}  # from 80 bags all are learned, so that 0.9 leaves room
@@ -269,6 +270,7 @@ def trainings() -> Iterator[Trainings]:
         started.parent.kill()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epochs_at_kills", [(3,), pytest.param((2, 5), marks=pytest.mark.slow)])
 def test_a_run_killed_at_any_moment_resumes_to_the_same_weights(
     epochs_at_kills: tuple[int, ...], tmp_path: Path, trainings: Trainings
@@ -406,6 +408,7 @@ def test_validation_bags_are_like_those_of_training(bags: BagDataset) -> None:
         quick_train(bags, validation=other)
 
 
+@pytest.mark.long
 def test_classes_of_validation_bags_are_matched_by_their_names(bags: BagDataset) -> None:
     names, held_out = ("healthy", "ill"), separable_bags(16, seed=1)
     held_out = replace(held_out, ids=tuple(f"held_out_{row}" for row in range(16)), class_names=names)

@@ -115,6 +115,7 @@ ARRAYS = ("instances", "coords", "located", "instance_is_ood", "instance_ood_kno
 STORED = ("store.json", "bags.csv", *(f"{name}.npy" for name in ARRAYS))
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::SyntaxWarning", "ignore::UserWarning")  # of NumPy, of damaged headers
 @pytest.mark.parametrize("name", [*STORED, "instance_labelled.npy"])
 def test_damage_to_a_file_of_a_store_is_named(name: str, tmp_path: Path) -> None:
@@ -334,6 +335,7 @@ def test_a_message_of_a_library_is_cut(tmp_path: Path) -> None:
         assert len(caught.value.got) == 301 and caught.value.got.startswith("names aaa")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tool", slow_but(["clam", "trident", "stamp"], ["trident"]))
 def test_a_file_of_hdf5_damaged_anywhere_is_read_or_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
@@ -356,6 +358,7 @@ def test_a_table_that_claims_more_rows_than_it_can_hold_is_refused_unread(tmp_pa
         read_long_table(tmp_path / "t.parquet")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suffix", [".npz", ".pt", ".pth", ".safetensors", ".npy"])
 def test_a_bag_file_damaged_anywhere_is_read_or_named(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"s{suffix}"
@@ -418,6 +421,7 @@ def test_musk_arrays_of_other_shapes_are_named(tmp_path: Path) -> None:
             musk_bags(tmp_path, 1)
 
 
+@pytest.mark.long
 def test_other_files_damaged_anywhere_are_read_or_named(tmp_path: Path) -> None:
     header = b"\0\0\x08\x01" + (25600).to_bytes(4, "big")
     (tmp_path / "images.gz").write_bytes(gzip.compress(header + bytes(range(256)) * 100))

@@ -83,6 +83,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 FULL = [(what, allowed) for what in WRITERS for allowed in (100, 5_000) if "side by side" not in what]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "allowed"),
     slow_but([("cross_validate side by side", allowed) for allowed in (100, 5_000)], FULL),
@@ -130,6 +131,7 @@ def test_commands_say_that_the_disk_is_full_or_the_folder_takes_no_files(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "sizes"), [("geojson", 12), ("heatmap", 3), ("arrays", 12), ("geoparquet", 12), ("ome-tiff", 12)]
 )

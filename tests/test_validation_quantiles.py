@@ -53,6 +53,7 @@ WITH = [(method, ("knn",)) for method in sorted(METHODS)]
 WITHOUT = [(method, ()) for method in sorted(METHODS)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("method", "distances"), slow_but(WITHOUT, [*WITH, ("mirel", ())]))
 def test_every_model_keeps_those_of_its_validation_bags_and_its_predictions_carry_them(
     method: str, distances: tuple[str, ...], bags: BagDataset, tmp_path: Path

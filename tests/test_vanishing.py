@@ -93,6 +93,7 @@ def run(split_bags: BagDataset, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+@pytest.mark.long
 def test_a_run_is_refitted_to_parts_of_its_bags_and_measured_on_the_same_others(
     run: Path, split_bags: BagDataset, tmp_path: Path
 ) -> None:
@@ -128,6 +129,7 @@ def test_refits_run_in_processes_to_the_same_slopes(run: Path, split_bags: BagDa
     assert [one.slope for one in here.slopes] == pytest.approx([one.slope for one in there.slopes])
 
 
+@pytest.mark.long
 def test_the_command_prints_sentences_or_json(run: Path, split_bags: BagDataset, tmp_path: Path) -> None:
     write_store(tmp_path / "store", split_bags)
     command = ["check", "vanishing", str(run), str(tmp_path / "store"), "--out", str(tmp_path / "out"), "--quiet"]

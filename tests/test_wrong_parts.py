@@ -237,6 +237,7 @@ class OneClassMore(Softmax):
         return Categorical.of_logits(torch.cat([logits, logits[:, :1]], 1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("part", "wanted", "got"),
     [

@@ -86,6 +86,7 @@ def paper(*words: object) -> Any:
     return result
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", slow_but(KINDS, ["clam"]))
 def test_the_commands_run_from_files_to_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     source = made_camelyon16(tmp_path / "data", kind)

@@ -67,6 +67,7 @@ def test_the_readme_shows_every_command() -> None:
         assert f"\npython -m papers.mirel {words} " in shown, words
 
 
+@pytest.mark.long
 def test_the_module_runs_from_the_checkout_and_an_error_is_one_line() -> None:
     command = [sys.executable, "-m", "papers.mirel", "table", "tabel-mnist"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)

@@ -138,6 +138,7 @@ def test_unknown_forms_and_methods_are_refused() -> None:
         all_folds(["slides"], ["magic"], [42])
 
 
+@pytest.mark.long
 def test_a_fold_is_trained_evaluated_on_each_scanner_and_shown(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

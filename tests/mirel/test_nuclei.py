@@ -162,6 +162,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("method", slow_but(["one-sided-attention-mirel"], ["mirel", "deep-ensemble"]))
 def test_a_fold_is_learned_and_its_results_are_whole(method: str, tmp_path: Path) -> None:

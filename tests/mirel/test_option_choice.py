@@ -102,6 +102,7 @@ def test_the_rule_of_each_choice_is_written_beside_its_results() -> None:
         assert f"`{choice.option}" in text, name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["length-scale", "divergence", "evidence-prior"])
 def test_a_choice_trains_the_methods_that_have_the_option(name: str, tmp_path: Path) -> None:
     choice = CHOICES[name]

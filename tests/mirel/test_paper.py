@@ -239,6 +239,7 @@ def test_every_seed_is_shown_with_mean_and_deviation(paths: Paths) -> None:
     assert "| 26 |" not in text
 
 
+@pytest.mark.long
 def test_a_run_trains_what_is_missing_and_skips_what_is_done(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,7 @@ def test_quantiles_of_confidence_are_those_of_each_set() -> None:
     ]
 
 
+@pytest.mark.long
 def test_figures_by_ratio_are_drawn_with_the_numbers_of_every_seed(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,7 +181,7 @@ def train(
     show_result({**record.model_dump(mode="json"), "out": str(out)}, sentence, as_json)
     most = record.settings["max_epochs"]
     if isinstance(best, int) and record.epochs == most and best >= most - NEARLY:
-        say(f"Note: still improving at epoch {best} of {most}; raise max_epochs and --resume.", err=True)
+        say(f"Note: epoch {best} of {most} is the best so far; raise max_epochs and --resume.", err=True)
     elif record.warning:
         say(f"Note: {record.warning}.", err=True)
     for reason in record.left_out:

@@ -198,6 +198,8 @@ def test_empty_columns_at_the_end_are_none_and_a_column_twice_is_named(tmp_path:
         path = table(tmp_path, f"slide_id,{name},{name},grade\na,1,1,x\nb,2,2,y\n")
         with pytest.raises(DataError, match=f"columns of different names, got 2 columns '{name}'"):
             read_label_table(path)
+    with pytest.raises(DataError, match="got 2 columns ''; .* if that is a title, delete it"):
+        read_label_table(table(tmp_path, "Cohort of 2024,,\nslide_id,label,patient\na,x,p\nb,y,q\n"))
 
 
 def test_columns_are_found_in_any_case_and_two_that_differ_in_case_are_named(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from miue.common.files import atomic_file
 
 MISSING = ["", "NA", "nan", "NaN"]
 TRUTH_VALUES = ("true", "false", "yes", "no", "t", "f", "y", "n")
+NAMELESS = "name each in the first line; if that is a title, delete it, so that the names of columns come first"
 DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 
 
@@ -240,7 +241,7 @@ def _read(path: Path, text: Collection[str] | None) -> dict[str, Any]:
             item=item,
             wanted="columns of different names",
             got=f"{kept.count(twice)} columns {twice!r}",
-            fix="keep one of them, or rename the others",
+            fix="keep one of them, or rename the others" if twice else NAMELESS,
         )
     return dict(cells)
 

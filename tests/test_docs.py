@@ -28,6 +28,7 @@ PAGES = (
     "howto/python",
     "howto/tables",
     "howto/images",
+    "howto/videos",
     "howto/other_tools",
     "howto/own_network",
     "howto/own_method",

@@ -186,6 +186,11 @@ def test_endings_of_files_are_left_off_however_many(tmp_path: Path) -> None:
     assert strip_endings("TCGA-3C-AALI-01Z.F6E9A5DF") == "TCGA-3C-AALI-01Z.F6E9A5DF"
 
 
+def test_videos_are_named_with_or_without_their_endings(tmp_path: Path) -> None:
+    found = read_label_table(table(tmp_path, "video,label\nAbuse028_x264.mp4,anomaly\nb.AVI,normal\nc,normal\n"))
+    assert [strip_endings(name) for name in found.ids] == ["Abuse028_x264", "b", "c"]
+
+
 @pytest.mark.parametrize("text", ["", "NA", "nan"])
 def test_a_bag_of_an_unknown_patient_is_one_of_its_own(tmp_path: Path, text: str) -> None:
     found = read_label_table(table(tmp_path, f"slide_id,patient,label\na,p,x\nb,{text},y\nc,{text},y\n"))

@@ -224,6 +224,12 @@ def test_instance_labels_come_from_a_table_of_their_own(slides: tuple[Path, Path
     assert bags.instance_labels.values[first][[0, 2]].tolist() == [1, 0]
     assert bags.instance_labels.known[first].tolist() == [True, False, True]
     assert bags.instance_labels.known.sum() == 2
+    classes = ("normal", "tumor")  # of a model, where the bags have no labels themselves
+    without = load_bags(folder, instance_labels=tmp_path / "patches.csv", classes=classes).bags
+    assert without.instance_labels.values[first][[0, 2]].tolist() == [1, 0]
+    assert not without.labels.known.any()
+    with pytest.raises(DataError, match="use their numbers, or name the classes"):
+        load_bags(folder, instance_labels=tmp_path / "patches.csv")
     (tmp_path / "patches.csv").write_text("bag_id,instance,instance_label\n0000,3,tumor\n")
     with pytest.raises(DataError, match="bag '0000' of .*: expected instances from 0 to 2, got 3"):
         load_bags(folder, labels=labels, instance_labels=tmp_path / "patches.csv")

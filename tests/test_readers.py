@@ -218,6 +218,31 @@ def test_the_crops_of_a_video_are_averaged_and_that_is_said(tmp_path: Path) -> N
     np.testing.assert_allclose(read_rows(tmp_path / "v.npy", 0, 5), clips.mean(1), rtol=1e-6)
 
 
+@pytest.mark.parametrize("ending", ["npy", "h5"])
+def test_one_clip_with_crops_is_not_taken_for_instances_beside_videos(tmp_path: Path, ending: str) -> None:
+    shapes = {"long": (5, 10, 6), "short": (2, 10, 6), "one": (1, 10, 6), "slide": (1, 7, 6)}
+    for name, shape in shapes.items():
+        write_features(tmp_path / f"{name}.{ending}", np.ones(shape, np.float32))
+    with pytest.raises(
+        DataError, match=r"one\.\w+': expected features \(T, D\) .* got shape \(1, 10, 6\); average"
+    ):
+        load_bags(tmp_path)
+    found = load_bags(tmp_path, skip_bad=True)
+    sizes = dict(zip(found.bags.ids, found.bags.sizes.tolist(), strict=True))
+    assert sizes == {"long": 5, "short": 2, "slide": 7}
+    for name in ("long", "short"):
+        (tmp_path / f"{name}.{ending}").unlink()
+    assert load_bags(tmp_path).bags.sizes.tolist() == [10, 7]  # as tools for slides write them
+
+
+def write_features(path: Path, features: np.ndarray) -> None:
+    if path.suffix == ".npy":
+        np.save(path, features)
+        return
+    with h5py.File(path, "w") as file:
+        file["features"] = features
+
+
 def test_images_keep_their_bytes(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3)).astype(np.uint8)
     np.save(tmp_path / "colour.npy", images)

@@ -155,11 +155,11 @@ def test_a_worklist_says_what_it_cannot_judge() -> None:
 def test_a_warning_says_where_over_30_percent_are_first() -> None:
     assert worklist(worrying(), GIVEN).warning == ""
     most = worklist(worrying(), Limits(distance=0.99))
-    assert most.warning.startswith("9 of 12 slides (75%) are first")
+    assert most.warning.startswith("9 of 12 bags (75%) are first")
     assert "validation bags" in most.warning
     names = np.array(["0"] * 7 + ["deferred"] * 5, object)
     flooded = replace(worrying(), bags=replace(worrying().bags, decisions=Decisions(names, names)))
-    assert "5 of 12 slides (42%) are first" in worklist(flooded).warning
+    assert "5 of 12 bags (42%) are first" in worklist(flooded).warning
     assert "calibration bags" in worklist(flooded).warning
     ten = flooded.bags.subset(np.arange(10))  # three of them are deferred, no more than 30 %
     assert worklist(replace(flooded, bags=ten, instances=None)).warning == ""
@@ -253,8 +253,8 @@ def test_the_worklist_command_writes_the_rows_and_the_limits(tmp_path: Path) -> 
     assert set(written["columns"]) <= set(rows[0])
     assert "warning" not in written
     many = run("worklist", tmp_path / "p", "--out", tmp_path / "all.csv", "--max-distance", 0.5)
-    assert "Warning: 12 of 12 slides (100%) are first" in many
-    assert json.loads((tmp_path / "all.json").read_text())["warning"].startswith("12 of 12 slides")
+    assert "Warning: 12 of 12 bags (100%) are first" in many
+    assert json.loads((tmp_path / "all.json").read_text())["warning"].startswith("12 of 12 bags")
     assert "--overwrite" in fail("worklist", tmp_path / "p", "--out", tmp_path / "list.csv")
 
 

@@ -10,9 +10,9 @@ from unicodedata import normalize
 from miue.common.errors import DataError
 from miue.common.parts import READERS
 
-SLIDES_AND_IMAGES = (
+SLIDES_IMAGES_AND_VIDEOS = (
     *(".svs", ".tif", ".tiff", ".ndpi", ".mrxs", ".czi", ".scn", ".svslide", ".vms", ".vmu", ".bif", ".qptiff"),
-    *(".dcm", ".jpg", ".jpeg", ".png"),
+    *(".dcm", ".jpg", ".jpeg", ".png", ".mp4", ".avi", ".mov", ".mkv", ".webm", ".mpg", ".mpeg"),
 )
 
 TABLES = (".csv.gz", ".csv", ".tsv.gz", ".tsv", ".parquet")
@@ -160,7 +160,7 @@ def find_rows(name: str, names: Sequence[str]) -> list[int]:
 @cache
 def _endings(readers: tuple[str, ...]) -> re.Pattern[str]:
     """Return what matches the endings of files that readers open, of tables, slides and images."""
-    known = "|".join(map(re.escape, (*readers, *TABLES, *SLIDES_AND_IMAGES)))
+    known = "|".join(map(re.escape, (*readers, *TABLES, *SLIDES_IMAGES_AND_VIDEOS)))
     return re.compile(f"({known})+$", re.IGNORECASE)
 
 

@@ -151,11 +151,12 @@ def read_classes(
             if number is None or not 0 <= number < count:
                 index = f"a class index from 0 to {count - 1}, " if by_number else ""
                 known_as = "names or numbers" if by_number else "names"
+                use = f"use the {known_as} of the classes" if names else "use their numbers, or name the classes"
                 raise DataError(
                     item=cell_name(table, places, position, column),
                     wanted=f"{_one_of(names)}{index}or empty where unknown",
                     got=repr(text),
-                    fix=f"use the {known_as} of the classes; mark out-of-distribution rows with is_ood",
+                    fix=f"{use}; mark out-of-distribution rows with is_ood",
                 )
             numbers[position] = number
     return Labels(np.maximum(numbers, 0)[places], (numbers >= 0)[places])

@@ -98,7 +98,9 @@ def load_bags(
     if instance_labels is None:
         return loaded
     add = with_instance_labels_of_arrays if Path(instance_labels).is_dir() else with_instance_labels
-    return replace(loaded, bags=add(loaded.bags, Path(instance_labels)))
+    # bags without labels do not know their classes, which their instances may be named after
+    named = loaded.bags if loaded.bags.class_names else replace(loaded.bags, class_names=tuple(classes))
+    return replace(loaded, bags=add(named, Path(instance_labels)))
 
 
 def _label_columns(bags: BagDataset) -> list[str]:

@@ -16,7 +16,7 @@ from miue.distributions.categorical import SUM_TO_ONE
 from miue.predictions.folder import Predictions, read_tables
 from miue.predictions.provenance import Provenance
 
-IDS = ("bag_id", "slide_id", "slide", "image_id", "wsi_id", "case_id", "filename", "id")
+IDS = ("bag_id", "slide_id", "slide", "image_id", "wsi_id", "video_id", "video", "case_id", "filename", "id")
 LABELS = ("label", "y", "y_true", "target", "true_label", "ground_truth")
 POSITIVE = ("p", "prob", "probability", "y_prob", "y_score", "score")
 """Names of the probability of the second class, where it is the only one of two."""

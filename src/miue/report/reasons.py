@@ -97,7 +97,7 @@ def judge(predictions: Predictions, limits: Limits) -> dict[str, Judgement]:
     if limits.given:
         raise ConfigError(
             item="the worklist's limits",
-            wanted="none: the decisions of the calibration say which slides are first",
+            wanted="none: the decisions of the calibration say which bags are first",
             got=", ".join(limits.given),
             fix="leave them out, or pass predictions that were made without a calibration",
         )
@@ -184,7 +184,7 @@ def _far_from_training(
     if limit.value is None and len(table) >= FEWEST:
         limit = _far_from(distance)
     if limit.value is None:
-        return Judgement(f"{NO_LIMIT}; there are fewer than {FEWEST} slides to compare with each other")
+        return Judgement(f"{NO_LIMIT}; there are fewer than {FEWEST} bags to compare with each other")
     sides = _unlike(table, lambda score: limit_of(score, None).value)
     words = [f"{FAR} ({name} {v:.3g} > {limit.value:.3g}{side})" for v, side in zip(distance, sides, strict=True)]
     return Judgement(f"{name} above {limit.value:.4g}, {limit.source}", distance > limit.value, words)
@@ -216,7 +216,7 @@ def _unlike(table: PredictionTable, limit_of: Callable[[str], float | None]) -> 
 def _far_from(distance: Float64[np.ndarray, "n"]) -> _Limit:
     middle = float(np.median(distance))
     spread = float(np.median(np.abs(distance - middle)))
-    return _Limit(middle + 5 * spread, "the median of these slides plus five median absolute deviations")
+    return _Limit(middle + 5 * spread, "the median of these bags plus five median absolute deviations")
 
 
 def distance_name(table: PredictionTable) -> str | None:

@@ -53,11 +53,11 @@ class Worklist:
         """What is to be said of a list that judges nothing, or on which too many slides are first; else empty."""
         if not self.judged:
             return (
-                "no slide could be judged, so all are routine: set a limit, such as --min-probability, or "
+                "no bag could be judged, so all are routine: set a limit, such as --min-probability, or "
                 "calibrate first"
             )
         first, count = sum(row["look"] == "first" for row in self.rows), len(self.rows)
-        share = f"{first:,} of {count:,} slides ({first / count:.0%})"
+        share = f"{first:,} of {count:,} bags ({first / count:.0%})"
         return f"{share} are first, so the order is of little help: {self.advice}" if self.advice else ""
 
     @property
@@ -67,11 +67,9 @@ class Worklist:
             return ""
         calibrated = FLAGGED in self.judged or DEFERRED in self.judged
         if calibrated:
-            return (
-                "the new slides may differ from the calibration bags, or the calibration accepts few bags at all"
-            )
+            return "the new bags may differ from the calibration bags, or the calibration accepts few bags at all"
         return (
-            "these slides may differ from the validation bags, or the limits do not suit them; "
+            "these bags may differ from the validation bags, or the limits do not suit them; "
             "miue calibrate sets limits with a stated guarantee"
         )
 

@@ -57,7 +57,7 @@ def read_contents(
             raise
         except MiueError as error:
             bad.append(LeftOut(name, str(error)))
-    return _alike(_fitting(contents, options.instance_shape, bad), bad), bad
+    return _alike(_fitting(_plain(contents, bad), options.instance_shape, bad), bad), bad
 
 
 def _notes(files: BagFiles, contents: Sequence[Contents]) -> list[str]:
@@ -139,6 +139,23 @@ def _usable(path: Path, microns_per_pixel: float | None) -> Contents:
             fix="leave it out (--skip-bad goes on and lists it)",
         )
     return contents
+
+
+def _plain(contents: list[Contents], left_out: list[LeftOut]) -> list[Contents]:
+    """Return the files that can be read in one way only; those that may be one clip of a video are left out.
+
+    Features (1, n, D) are n instances, as some tools write slides, unless other files have n crops of each clip.
+    """
+    of_clips = {file.stored_shape[1] for file in contents if _has_clips(file) and file.stored_shape[0] != 1}
+    keep = [not (_has_clips(file) and file.size in of_clips and file.stored_shape[0] == 1) for file in contents]
+    wanted = "features (T, D) of a video with one clip, as other files have crops of each clip"
+    fix = "average the crops, or take one of them, and save an array (1, D)"
+    return _kept(contents, keep, wanted, lambda file: f"shape {file.stored_shape}", fix, left_out)
+
+
+def _has_clips(file: Contents) -> bool:
+    """Whether the features have an axis beside those of instances and of their numbers."""
+    return len(file.stored_shape) == 3 and len(file.instance_shape) == 1
 
 
 def _fitting(contents: list[Contents], shape: tuple[int, ...] | None, left_out: list[LeftOut]) -> list[Contents]:

@@ -19,7 +19,7 @@ from miue.io.tables.columns import check_meanings, find_column, how_to_specify
 
 BAG_COLUMNS = (
     *("slide_id", "bag_id", "bag_name", "filename", "pathology_id", "slide", "wsi_id", "image_id", "video_id"),
-    "id",
+    *("video", "id"),
 )
 FOLD = re.compile(r"fold_(\d+)")
 

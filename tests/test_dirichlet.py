@@ -196,3 +196,16 @@ def test_mutual_information_keeps_its_digits_where_alpha_is_far_below_one(alpha:
 def test_the_entropy_of_a_certain_prediction_is_zero_and_not_negative_zero() -> None:
     certain = Categorical(torch.eye(3, dtype=torch.float64)).entropy()
     assert certain.tolist() == [0, 0, 0] and not torch.signbit(certain).any()
+
+
+@pytest.mark.parametrize("measure", ["entropy", "expected_entropy", "mutual_information", "differential_entropy"])
+def test_predictions_that_differ_in_the_names_of_classes_alone_are_ties(measure: str) -> None:
+    random = np.random.default_rng(0)
+    votes = random.multinomial(6, [0.61, 0.13, 0.13, 0.13], size=300)
+    votes = np.concatenate([votes, np.apply_along_axis(random.permutation, 1, votes)])
+    shares, counts = Categorical(torch.tensor(votes / 6)), Dirichlet(torch.tensor(votes / 2.0 + 1))
+    for distribution in (shares, counts) if measure == "entropy" else (counts,):
+        values = MEASURES[measure].of(distribution)
+        assert torch.equal(values[:300], values[300:])
+        naive = -torch.xlogy(shares.probabilities, shares.probabilities).sum(-1)
+        assert not torch.equal(naive[:300], naive[300:])

@@ -57,7 +57,7 @@ class PredictiveDistribution(ABC):
 
         Reference: Liu & Ji 2024, Appendix B.1.
         """
-        return 0 - torch.xlogy(self.probabilities, self.probabilities).sum(-1)  # of a certain one 0, not −0
+        return 0 - sum_classes(torch.xlogy(self.probabilities, self.probabilities))  # of a certain one 0, not −0
 
     @abstractmethod
     def expected_entropy(self) -> Float[Tensor, "n"]:
@@ -66,3 +66,12 @@ class PredictiveDistribution(ABC):
     @abstractmethod
     def mutual_information(self) -> Float[Tensor, "n"]:
         """Entropy minus expected entropy, at least zero: epistemic (model) uncertainty."""
+
+
+def sum_classes(terms: Float[Tensor, "n C"]) -> Float[Tensor, "n"]:
+    """Return the sum over classes, the same to the last bit in whatever order they are.
+
+    Predictions that are alike but for the names of their classes, such as votes of 3, 2 and 1 members, then tie in
+    every ranking. Of two classes, any sum has this property.
+    """
+    return (terms if terms.shape[-1] < 3 else terms.sort(-1).values).sum(-1)

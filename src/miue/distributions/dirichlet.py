@@ -12,7 +12,7 @@ from torch import Tensor
 
 from miue.common.double_precision import in_double
 from miue.common.errors import DataError
-from miue.distributions.base import PredictiveDistribution
+from miue.distributions.base import PredictiveDistribution, sum_classes
 from miue.distributions.special import digamma_gap, digamma_remainder, lgamma_remainder, trigamma
 
 _HALF_LOG_TWO_PI = log(2 * pi) / 2
@@ -74,7 +74,7 @@ class Dirichlet(PredictiveDistribution):
     def expected_entropy(self) -> Float[Tensor, "n"]:
         """Aleatoric (data) uncertainty, Σ p_i (ψ(α0 + 1) − ψ(α_i + 1))."""
         gaps = torch.digamma(self.alpha0 + 1).unsqueeze(-1) - torch.digamma(self.alpha + 1)
-        return (self.probabilities * gaps).sum(-1)
+        return sum_classes(self.probabilities * gaps)
 
     def mutual_information(self) -> Float[Tensor, "n"]:
         """Epistemic (model) uncertainty, Σ p_i δ(α_i) − δ(α0) with δ(x) = ψ(x + 1) − log x.
@@ -84,11 +84,11 @@ class Dirichlet(PredictiveDistribution):
         Reference: Liu & Ji 2024, Eq. 17.
         """
         gaps, total = digamma_gap(self.alpha), digamma_gap(self.alpha0)
-        return ((self.probabilities * gaps).sum(-1) - total).clamp(min=0)
+        return (sum_classes(self.probabilities * gaps) - total).clamp(min=0)
 
     def differential_entropy(self) -> Float[Tensor, "n"]:
         """Differential entropy, log B(α) + (α0 − C) ψ(α0) − Σ (α_i − 1) ψ(α_i), at most −log Γ(C)."""
-        return differential_entropy(self.alpha)
+        return differential_entropy(self.alpha.sort(-1).values)
 
     def inverse_max_alpha(self) -> Float[Tensor, "n"]:
         """1 / max alpha, in (0, 1] for evidential alpha; the reversed ranking of max alpha."""

@@ -224,6 +224,18 @@ def test_the_probability_of_class_one_is_enough_for_two_classes(tmp_path: Path) 
     assert table.labels.known.tolist() == [True, False]
 
 
+def test_the_second_class_alone_gives_the_numbers_of_both(tmp_path: Path) -> None:
+    hundredths = range(101)
+    both = [f"b{i},{(100 - i) / 100},{i / 100}" for i in hundredths]
+    written = read_table(write(tmp_path / "both.csv", "\n".join(["bag_id,p_0,p_1", *both])))
+    alone = [f"b{i},{i / 100}" for i in hundredths] + ["tiny,0.9999999999999999"]
+    read = read_table(write(tmp_path / "alone.csv", "\n".join(["bag_id,p_1", *alone])))
+    assert np.array_equal(read.probabilities[:101], written.probabilities)
+    confidence = read.probabilities[:101].max(1)
+    assert np.array_equal(confidence, confidence[::-1])  # 0.07 and 0.93 are equally certain
+    assert read.probabilities[101, 0] > 0
+
+
 def test_measures_of_another_tool_that_probabilities_do_not_hold_are_taken(tmp_path: Path) -> None:
     text = (
         "bag_id,is_ood,p_0,p_1,mutual_information,score_distance,notes\na,0,0.5,0.5,0.1,3,x\nb,1,0.4,0.6,0.3,9,y\n"

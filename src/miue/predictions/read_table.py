@@ -171,7 +171,7 @@ def read_distribution(columns: Mapping[str, np.ndarray], name: str) -> Predictiv
         alone = present == ["p_1"]
         if alone or (len(present) >= 2 and present[-1] == f"{prefix}{len(present) - 1}"):
             values = np.stack([read_numbers(columns[column], column, name) for column in present], 1)
-            values = np.hstack([1 - values, values]) if alone else values
+            values = np.hstack([_complement(values), values]) if alone else values
             try:
                 if kind is Categorical and "expected_entropy" in columns:
                     expected = read_numbers(columns["expected_entropy"], "expected_entropy", name)
@@ -190,6 +190,13 @@ def read_distribution(columns: Mapping[str, np.ndarray], name: str) -> Predictiv
         got=", ".join(columns),
         fix="name the columns so",
     )
+
+
+def _complement(p: np.ndarray) -> np.ndarray:
+    """Return 1 − p, a decimal where p is one: 0.93 of 0.07, so that it ties with the complement of 0.93."""
+    rest = 1 - p
+    rounded: np.ndarray = np.where(rest > 1e-3, rest.round(15), rest)  # smaller ones keep all of their digits
+    return rounded
 
 
 def _in_table(item: str, name: str) -> str:

@@ -72,6 +72,11 @@ def sum_classes(terms: Float[Tensor, "n C"]) -> Float[Tensor, "n"]:
     """Return the sum over classes, the same to the last bit in whatever order they are.
 
     Predictions that are alike but for the names of their classes, such as votes of 3, 2 and 1 members, then tie in
-    every ranking. Of two classes, any sum has this property.
+    every ranking.
     """
-    return (terms if terms.shape[-1] < 3 else terms.sort(-1).values).sum(-1)
+    return in_any_order(terms).sum(-1)
+
+
+def in_any_order(values: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
+    """Return values in an order that sums over classes do not depend on; of two classes, no sum does."""
+    return values if values.shape[-1] < 3 else values.sort(-1).values

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from miue.common.double_precision import in_double
 from miue.common.errors import DataError
-from miue.distributions.base import PredictiveDistribution, sum_classes
+from miue.distributions.base import PredictiveDistribution, in_any_order, sum_classes
 from miue.distributions.special import digamma_gap, digamma_remainder, lgamma_remainder, trigamma
 
 _HALF_LOG_TWO_PI = log(2 * pi) / 2
@@ -88,7 +88,7 @@ class Dirichlet(PredictiveDistribution):
 
     def differential_entropy(self) -> Float[Tensor, "n"]:
         """Differential entropy, log B(α) + (α0 − C) ψ(α0) − Σ (α_i − 1) ψ(α_i), at most −log Γ(C)."""
-        return differential_entropy(self.alpha.sort(-1).values)
+        return differential_entropy(in_any_order(self.alpha))
 
     def inverse_max_alpha(self) -> Float[Tensor, "n"]:
         """1 / max alpha, in (0, 1] for evidential alpha; the reversed ranking of max alpha."""

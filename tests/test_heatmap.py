@@ -31,6 +31,7 @@ from miue.pathology.export.heatmap import (
     uncertainty_layers,
 )
 from miue.pathology.export.patches import patches_by_slide
+from miue.pathology.export.ranges import color_range
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
 
@@ -66,6 +67,18 @@ def test_a_heatmaps_ranges_are_fixed_by_the_method_alone() -> None:
     assert [layer.range[1] for layer in draws] == pytest.approx([math.log(2), math.log(2)])
     assert [layer.column for layer in layers(Categorical(p))] == ["entropy"]
     assert probability_layer("tumour").range == (0, 1)
+
+
+def test_an_alpha_below_1_is_more_uncertain_than_no_evidence_and_within_the_range() -> None:
+    relaxed = Dirichlet(torch.tensor([[0.01, 0.01], [40.0, 0.01]], dtype=torch.float64))  # R-EDL, λ = 0.01
+    shown = table(relaxed, ["a", "b"])
+    epistemic = uncertainty_layers(shown)[1]
+    assert epistemic.column == "mutual_information"
+    assert epistemic.range == pytest.approx((0, math.log(2)))
+    assert color_range(shown, "vacuity") == pytest.approx((0, 100))
+    little = table(Dirichlet(torch.tensor([[40.0, 0.01]], dtype=torch.float64)), ["b"])
+    assert uncertainty_layers(little)[1].range == epistemic.range
+    assert color_range(little, "vacuity") == (0, 1)
 
 
 def test_a_heatmap_shows_the_distance_on_one_range_for_all_slides(two_slides: Predictions) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from made_files import slides
 from made_flags import flagged_slides
 from made_predictions import made_predictions, on_a_slide
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 from miue.bags.coords import Coords
 from miue.cli import app
 from miue.common.errors import ConfigError, DataError
+from miue.distributions import Dirichlet
 from miue.io.load import load_bags
 from miue.predictions.folder import Predictions
 from miue.report.details import first_instances
@@ -48,6 +50,17 @@ def test_a_figure_of_a_bag_of_the_first_class_shows_that_of_three_and_the_other_
     assert predictions.instances is not None
     heights = [bar.get_bbox().height for bar in figure.axes[0].patches if isinstance(bar, Rectangle)]
     np.testing.assert_allclose(heights, predictions.instances.probabilities[5 * bag : 5 * bag + 5, shown])
+
+
+def test_a_figure_of_a_bag_shows_all_of_a_vacuity_above_1() -> None:
+    predictions = made_predictions(bags=1)
+    assert predictions.instances is not None
+    evidential = bag_figure(predictions, 0, np.zeros((5, 2)), ["a", "b"]).axes[1]
+    assert (evidential.get_ylabel(), evidential.get_ylim()) == ("vacuity C/α0\n(no evidence = 1)", (0, 1))
+    alpha = Dirichlet(torch.full((5, 2), 0.25, dtype=torch.float64))  # as of R-EDL, where α = evidence + λ
+    relaxed = replace(predictions, instances=replace(predictions.instances, distribution=alpha))
+    shown = bag_figure(relaxed, 0, np.zeros((5, 2)), ["a", "b"]).axes[1]
+    assert (shown.get_ylabel(), shown.get_ylim()) == ("vacuity C/α0", (0, 4))
 
 
 @pytest.mark.long

@@ -95,7 +95,7 @@ class Dirichlet(PredictiveDistribution):
         return self.alpha.max(-1).values.reciprocal()
 
     def vacuity(self) -> Float[Tensor, "n"]:
-        """C / α0, in (0, 1] for evidential alpha: the belief mass without evidence; the reversed ranking of α0.
+        """C / α0, for alpha = evidence + 1 in (0, 1]: the belief mass without evidence; ranks as −α0 does.
 
         Reference: Liu & Ji 2024, Section 2.2 (u).
         """

@@ -69,7 +69,7 @@ MEASURES: dict[str, Measure] = {
         Measure(
             "vacuity",
             "model",
-            "C / α0, the belief mass without evidence; the reversed ranking of α0",
+            "C / α0, for alpha = evidence + 1 the belief mass without evidence; the reversed ranking of α0",
             (Dirichlet,),
         ),
     )

@@ -124,6 +124,9 @@ def bag_figure(
     of_class = int(item.class_in_question[bag])
     probability = table.probabilities[members, of_class]
     uncertainty, label = _model_uncertainty(table)
+    highest = float(uncertainty.max(initial=1.0))  # a vacuity is above 1 where an alpha is below
+    if highest > 1:
+        label = "vacuity C/α0"
     width = max(7.0, 0.72 * shown + 1.6)
     heights = [1.3, 1.3]
     if instances.ndim == 4:
@@ -132,14 +135,14 @@ def bag_figure(
     rows = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights)
     if instances.ndim == 4:
         _picture_row(rows[0], instances[:shown])
-    for axes, values, name in (
-        (rows[-2], probability, f"probability\nof {class_names[of_class]}"),
-        (rows[-1], uncertainty[members], label),
+    for axes, values, name, end in (
+        (rows[-2], probability, f"probability\nof {class_names[of_class]}", 1),
+        (rows[-1], uncertainty[members], label, highest),
     ):
         colours = [_bar_colour(table, member) for member in members[:shown].tolist()]
         axes.bar(range(shown), values[:shown], color=colours, width=0.72)
         axes.set_ylabel(name, color=INK, fontsize=9)
-        axes.set_ylim(0, 1)
+        axes.set_ylim(0, end)
         _plain(axes)
     rows[-1].set_xticks(range(shown), [str(i + 1) for i in range(shown)])
     rows[-1].set_xlabel(

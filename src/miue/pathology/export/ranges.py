@@ -15,11 +15,11 @@ from miue.predictions.table import PredictionTable
 def color_range(table: PredictionTable, name: str) -> tuple[float, float]:
     """Return both ends of the scale of an uncertainty.
 
-    It begins at 0. Probabilities, that of an error too, and vacuity end at 1, least confidence at 1 − 1 / C,
-    entropies at log C. The mutual information of a Dirichlet without evidence (all alpha 1) is
-    log C − ψ(C + 1) + ψ(2), where its range ends; that of draws can reach log C. A distance, or any other score,
-    has no such end: its scale ends at the highest value of the table, and begins at the lowest if that is
-    negative, as an energy is.
+    It begins at 0. Probabilities, that of an error too, end at 1, least confidence at 1 − 1 / C, entropies at
+    log C. The mutual information of a Dirichlet without evidence (all alpha 1) is log C − ψ(C + 1) + ψ(2), where
+    its range ends; that of draws, or of a table where some alpha is below 1, can reach log C. A vacuity ends at 1,
+    or at the highest value of the table if that is above. A distance, or any other score, has no such end: its
+    scale ends at the highest value of the table, and begins at the lowest if that is negative, as an energy is.
 
     Args:
         table: predictions of all instances that are drawn.
@@ -28,13 +28,21 @@ def color_range(table: PredictionTable, name: str) -> tuple[float, float]:
     distribution = table.head.distribution
     classes = distribution.num_classes
     full = math.log(classes)
-    flat = full - float(digamma(tensor(classes + 1.0)) - digamma(tensor(2.0)))
-    ends = {"probability": 1.0, ERROR_PROBABILITY: 1.0, "vacuity": 1.0, "least_confidence": 1 - 1 / classes}
+    ends = {"probability": 1.0, ERROR_PROBABILITY: 1.0, "least_confidence": 1 - 1 / classes}
     ends |= {"entropy": full, "expected_entropy": full}
-    ends["mutual_information"] = flat if isinstance(distribution, Dirichlet) else full
     if name in ends:
         return 0.0, ends[name]
+    if name == "mutual_information":
+        flat = full - float(digamma(tensor(classes + 1.0)) - digamma(tensor(2.0)))
+        return 0.0, flat if _is_evidence_plus_1(table) else full
     values = np.asarray(table.uncertainty(name))
+    if name == "vacuity":
+        return 0.0, float(values.max(initial=1.0))
     values = values[np.isfinite(values)]
     lowest, highest = float(values.min(initial=0.0)), float(values.max(initial=-math.inf))
     return (lowest, highest) if highest > lowest else (lowest, lowest + 1.0)
+
+
+def _is_evidence_plus_1(table: PredictionTable) -> bool:
+    """Return whether every alpha is evidence + 1, as that of R-EDL and DAEDL is not."""
+    return all(isinstance(one, Dirichlet) and bool((one.alpha >= 1).all()) for one in table.distributions())

@@ -17,11 +17,12 @@ from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError
 from miue.io.load import load_bags
 from miue.io.splits.draw import make_folds
-from miue.io.store.store import read_store
+from miue.io.store.store import read_store, write_store
 from miue.model.recipe import Recipe
 from miue.selection.cross_validation import cross_validate
 from miue.training.fit import Run
 from miue.training.seeds import train_seeds
+from miue.training.train import train_recipe
 
 
 @pytest.mark.parametrize("labels", [["0", "1", "1.0", "1"], ["0", "01", "1"], ["no", "Tumor", "tumor"]])
@@ -91,6 +92,22 @@ def test_every_training_asks_before_it_begins(tmp_path: Path, capsys: pytest.Cap
         assert capsys.readouterr().err.count(asked) == progress
         cross_validate(bags, make_folds(bags, 2), [1], tmp_path / f"folds-{progress}", recipe, progress=progress)
         assert capsys.readouterr().err.count(asked) == progress
+
+
+@pytest.mark.parametrize(("background", "asks"), [(1, False), (None, True)])  # without one, flags take the first
+def test_no_training_asks_where_the_background_is_named(
+    background: int | None, asks: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = Recipe(settings={"max_epochs": 1}, distances=(), options={"method.background": background})
+    bags = named_bags()
+    train_recipe(recipe, bags, Run(tmp_path / "run", progress=True))
+    train_seeds(recipe, bags, [1, 2], Run(tmp_path / "seeds", progress=True))
+    cross_validate(bags, make_folds(bags, 2), [1], tmp_path / "folds", recipe)
+    write_store(tmp_path / "store", bags)
+    named = f"method.background={'none' if background is None else background}"
+    once = ("--quiet", "--set", "max_epochs=1", "--set", named)
+    said = run("train", tmp_path / "store", "--out", tmp_path / "quiet", *once)
+    assert (capsys.readouterr().err + said).count("the negative class is") == (4 if asks else 0)
 
 
 @pytest.mark.parametrize("word", ["none", "None", "unknown"])

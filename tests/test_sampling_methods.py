@@ -255,6 +255,23 @@ def test_dropout_is_on_in_the_draws_of_mc_dropout_and_nowhere_else(bags: BagData
     assert not any(layer.training for layer in layers)
 
 
+def test_members_that_draw_by_dropout_have_the_dropout_that_one_alone_has(bags: BagDataset) -> None:
+    alone = train(bags, "mc-dropout")
+    ensemble = train(bags, "deep-ensemble", **{"method.member": "mc-dropout", "method.size": 2})
+    assert ensemble.config.encoder == alone.config.encoder
+    assert ensemble.config.encoder.options["dropout"] == 0.25
+    assert "dropout" not in train(bags, "deep-ensemble", **{"method.size": 2}).config.encoder.options
+
+
+def test_mc_dropout_with_an_encoder_that_has_no_dropout_names_the_encoder(bags: BagDataset) -> None:
+    with pytest.raises(ConfigError) as error:
+        miue.train(bags, method="mc-dropout", encoder="identity", settings=SETTINGS, progress=False)
+    assert str(error.value) == (
+        "method 'mc-dropout': expected an encoder with dropout, got Identity, which has none, so every draw would "
+        "be the same; choose another encoder, or another method"
+    )
+
+
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [

@@ -157,7 +157,7 @@ def train(
     if run.is_first and opened.note:
         say(opened.note, err=as_json)
     if run.is_first and quiet:
-        question_negative_class(opened.bags)
+        question_negative_class(opened.bags, recipe)
     with kept_on_interrupt(lambda: kept_epochs(out)) if run.is_first else quiet_interrupt():
         if_exists: IfExists = "resume" if resume else "overwrite" if overwrite else "refuse"
         if seeds:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.modules.dropout import _DropoutNd
 
 from miue.common.errors import ConfigError
+from miue.common.returned import class_name
 from miue.methods.base import Method
 from miue.methods.softmax import Softmax
 from miue.networks.base import MILNetwork
@@ -33,12 +34,14 @@ class MCDropout(Softmax):
     def __init__(self, network: MILNetwork, *, draws: int = 10) -> None:
         super().__init__(network)
         self.copies = self.draws = positive_count("draws", draws)
-        if not any(layer.p > 0 for layer in self._dropout_layers()):
+        layers = self._dropout_layers()
+        if not any(layer.p > 0 for layer in layers):
+            lack = "whose rate is 0" if layers else "which has none"
             raise ConfigError(
-                item="MC dropout",
+                item="method 'mc-dropout'",
                 wanted="an encoder with dropout",
-                got="none, so every draw would be the same",
-                fix="set encoder.dropout to 0.25, say",
+                got=f"{class_name(network.encoder)}, {lack}, so every draw would be the same",
+                fix="set encoder.dropout to 0.25, say" if layers else "choose another encoder, or another method",
             )
 
     def passes(self, seed: int) -> Iterator[Method]:

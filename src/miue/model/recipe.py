@@ -149,7 +149,8 @@ class Recipe:
             if part.is_built:
                 by_kind[kind] = options_of_module(part)[0]
         known = {} if parts["encoder"].is_built else option_parameters(parts["encoder"])
-        defaults = getattr(parts["method"].make, "encoder_defaults", {})
+        learner = part_of_members(parts["method"], self.options.get(MEMBER)) or parts["method"]
+        defaults = getattr(learner.make, "encoder_defaults", {})
         by_kind["encoder"].update({name: value for name, value in defaults.items() if name in known})
         for key, value in self.options.items():
             kind, _, option = key.partition(".")

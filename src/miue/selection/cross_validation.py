@@ -181,7 +181,7 @@ def cross_validate(
         )
     torch_device(device)
     if progress:
-        question_negative_class(bags)
+        question_negative_class(bags, recipe)
     warn_of_large_pixels(Plan.of(recipe, folds[0]))
     warn_of_copies([bags], [dict(zip(fold.ids, fold.splits, strict=True)) for fold in folds])
     runs = [(k, seed) for seed in seeds for k in range(len(folds))]

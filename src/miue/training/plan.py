@@ -117,10 +117,10 @@ class Plan:
         return fingerprint(self.train), fingerprint(self.validation)
 
 
-def question_negative_class(bags: BagDataset) -> None:
-    """Say where another class than the first is called as the negative one usually is."""
+def question_negative_class(bags: BagDataset, recipe: Recipe) -> None:
+    """Say where another class than the first is called as the negative one usually is, and none was named."""
     doubt = doubt_about_negative_class(bags.class_names)
-    if doubt:
+    if doubt and recipe.options.get("method.background") is None:
         say(f"Note: {doubt} (in Python: class_names, negative_class)", err=True)
 
 

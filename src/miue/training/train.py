@@ -189,7 +189,7 @@ def train_recipe(
             say(plan.sentence(len(method.members())), err=True)
             say_parts_used(bags)
             say_if_slow(plan.training_config.precision, torch_device(run.accelerator))
-            question_negative_class(bags)
+            question_negative_class(bags, recipe)
         if run.is_first and run.warn:
             warn_of_large_pixels(plan)
             warn_of_same_bags(plan, bags)

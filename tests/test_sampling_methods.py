@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from math import exp, log, pi, sqrt
 from pathlib import Path
@@ -288,7 +289,17 @@ def test_draws_that_cannot_be_are_refused(method: str, options: dict[str, float]
 
 @pytest.mark.parametrize("network", ["mean", "max", "dsmil"])
 def test_bayes_mil_says_which_networks_it_takes(network: str, bags: BagDataset) -> None:
-    with pytest.raises(ConfigError, match="method 'bayes-mil': expected network 'attention' or 'gated-attention'"):
+    with pytest.raises(
+        ConfigError, match="method 'bayes-mil': expected network 'attention' or 'gated-attention'"
+    ) as e:
+        miue.train(bags, method="bayes-mil", network=network, settings=SETTINGS, progress=False)
+    assert str(e.value).endswith("; choose one of these networks, or another method")
+
+
+@pytest.mark.parametrize("network", ["mean", "attention"])
+def test_bayes_mil_advises_no_other_network_where_there_are_three_classes(network: str) -> None:
+    bags = replace(separable_bags(), class_names=("a", "b", "c"))
+    with pytest.raises(ConfigError, match="and two classes, got .* with 3 classes; choose another method$"):
         miue.train(bags, method="bayes-mil", network=network, settings=SETTINGS, progress=False)
 
 

@@ -101,7 +101,9 @@ class BayesMIL(Softmax):
                 item="method 'bayes-mil'",
                 wanted="network 'attention' or 'gated-attention' and two classes",
                 got=f"{class_name(network)} with {network.num_classes} classes",
-                fix="choose another method or network",
+                fix="choose one of these networks, or another method"
+                if network.num_classes == 2
+                else "choose another method",
             )
         width = network.encoder.out_features
         network.attention = nn.Identity()

@@ -291,6 +291,12 @@ def test_a_covariance_too_large_for_memory_is_refused_before_it_is_made() -> Non
         Laplace(build_network("mean", MLP((5,), width=3000), 4))
 
 
+def test_laplace_with_too_many_weights_and_no_width_to_set_names_another_encoder() -> None:
+    wide = miue.BagDataset.from_arrays([np.zeros((2, 8192), np.float32)] * 20, [0, 1] * 10)
+    with pytest.raises(ConfigError, match=r"got 1 × 8193 = 8,193; choose encoder 'mlp', or another method$"):
+        miue.train(wide, method="laplace", encoder="identity", network="mean", distances=(), progress=False)
+
+
 def test_embeddings_of_pooled_features_are_those_features() -> None:
     model, batch = build_method("laplace", "mean"), labelled_batch(RAGGED_SIZES)
     features = model.encode(batch.instances)

@@ -41,6 +41,18 @@ def test_labels_beside_bags_tell_classes_patients_and_what_is_not_listed(folder:
     assert "bags that cannot be used" not in found
 
 
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [([], "not known"), (["s00,1,neg"], "known of 1"), ([f"s0{n // 3},{n % 3},neg" for n in range(6)], "known")],
+)
+def test_instance_labels_of_a_part_are_counted(folder: Path, rows: list[str], said: str) -> None:
+    labels = label_table(folder, ["s00", "s01"])
+    table = folder.parent / "instances.csv"
+    table.write_text("\n".join(["slide_id,instance,instance_label", *(rows or ["s00,0,"])]) + "\n")
+    words = ("--labels", labels, "--instance-labels", table, "--json", "--quiet")
+    assert json.loads(run("inspect", folder, *words))["instance labels"] == said
+
+
 def test_long_lists_are_cut_with_their_number(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     labels = label_table(folder, ["s00", "s01"])

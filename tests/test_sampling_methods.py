@@ -258,10 +258,11 @@ def test_dropout_is_on_in_the_draws_of_mc_dropout_and_nowhere_else(bags: BagData
 
 def test_members_that_draw_by_dropout_have_the_dropout_that_one_alone_has(bags: BagDataset) -> None:
     alone = train(bags, "mc-dropout")
-    ensemble = train(bags, "deep-ensemble", **{"method.member": "mc-dropout", "method.size": 2})
+    two: dict[str, int | float | str] = {"method.size": 2}
+    ensemble = train(bags, "deep-ensemble", **{"method.member": "mc-dropout", **two})
     assert ensemble.config.encoder == alone.config.encoder
     assert ensemble.config.encoder.options["dropout"] == 0.25
-    assert "dropout" not in train(bags, "deep-ensemble", **{"method.size": 2}).config.encoder.options
+    assert "dropout" not in train(bags, "deep-ensemble", **two).config.encoder.options
 
 
 def test_mc_dropout_with_an_encoder_that_has_no_dropout_names_the_encoder(bags: BagDataset) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Bool
 
 from miue.bags.classes import doubt_about_negative_class
 from miue.bags.dataset import BagDataset
@@ -221,7 +222,7 @@ def _facts_of(bags: BagDataset) -> dict[str, Any]:
             "median": float(np.median(bags.sizes)),
             "max": int(bags.sizes.max()),
         },
-        "instance labels": "known" if bags.instance_labels.known.any() else "not known",
+        "instance labels": _how_many_known(bags.instance_labels.known),
     }
     if bags.feature_names:
         facts[FEATURES] = list(bags.feature_names)
@@ -229,6 +230,11 @@ def _facts_of(bags: BagDataset) -> dict[str, Any]:
     if bags.patients is not None:
         facts["patients"] = len(set(bags.patients))
     return facts
+
+
+def _how_many_known(known: Bool[np.ndarray, "M"]) -> str:
+    count = int(known.sum())
+    return "known" if count == len(known) else f"known of {count:,}" if count else "not known"
 
 
 def _made_from(what: BagDataset | DataContract) -> dict[str, Any]:

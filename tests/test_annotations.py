@@ -231,7 +231,7 @@ def test_patches_are_labelled_in_their_order_and_ids_stay_text(tiled: Path) -> N
     first = [("010", str(i), value) for i, value in enumerate("0100")]
     second = [("normal_1", str(i), "0") for i in range(4)]
     assert rows(tiled) == [("bag_id", "instance", "instance_label"), *first, *second]
-    assert "1 of 8 patches of 2 slides are tumor; 1 slide without annotation: negative" in result.output
+    assert "1 of 8 patches of 2 slides is tumor; 1 slide without annotation: negative" in result.output
     assert label(tiled, "--unannotated", "skip", "--least", "0.1", "--overwrite").exit_code == 0
     assert rows(tiled)[1:] == [("010", str(i), value) for i, value in enumerate("1100")]
 

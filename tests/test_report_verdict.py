@@ -104,14 +104,17 @@ def test_a_calibration_without_a_rule_for_bags_is_said_to_be_one() -> None:
     assert any(sentence.startswith("Of 100 bags, 0 are deferred and 0 flagged") for sentence in sentences)
 
 
-@pytest.mark.parametrize(("sets", "more"), [(3, []), (5, ["2 more out-of-distribution sets"])])
+@pytest.mark.parametrize(
+    ("sets", "more"),
+    [(3, []), (4, ["1 more out-of-distribution set is"]), (5, ["2 more out-of-distribution sets are"])],
+)
 def test_the_verdict_says_how_many_sets_it_leaves_to_the_table(sets: int, more: list[str]) -> None:
     predictions = made_predictions(90)
     out = predictions.bags.is_ood.values
     names = np.where(out, np.array([f"set {row // 3 % sets}" for row in range(90)], object), "")
     sentences, _ = judged(replace(predictions, bags=replace(predictions.bags, ood_sets=names)))
     assert sum(sentence.startswith("OOD detection (set ") for sentence in sentences) == 3
-    assert [s.removesuffix(" are in the table of metrics.") for s in sentences if " more out-of-" in s] == more
+    assert [s.removesuffix(" in the table of metrics.") for s in sentences if " more out-of-" in s] == more
 
 
 def test_decisions_are_counted_with_the_exact_interval_of_the_error_among_the_accepted() -> None:
@@ -124,6 +127,8 @@ def test_decisions_are_counted_with_the_exact_interval_of_the_error_among_the_ac
     ends = f"({100 * low:.1f} to {100 * high:.1f})"
     assert sentences[-1].startswith("Of 100 bags, 0 are deferred and 0 flagged")
     assert sentences[-1].endswith(f"of 100 accepted bags with a label, 5 are incorrect: 5.0\u00a0% {ends}.")
+    sentences, _ = judged(decide(certain(0.9, 99), rules))
+    assert "of 100 accepted bags with a label, 1 is incorrect" in sentences[-1]
 
 
 def test_methods_are_compared_by_paired_differences() -> None:

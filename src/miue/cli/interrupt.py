@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from miue.common.interrupts import signal_of
-from miue.common.plural import plural
+from miue.common.plural import is_or_are, plural
 
 NOTHING = "nothing half-written was left; give the same command again"
 
@@ -76,7 +76,7 @@ def kept_bags(out: Path) -> str:
 
 
 def _kept(count: int, noun: str) -> str:
-    return f"{plural(count, noun)} {'is' if count == 1 else 'are'} kept"
+    return f"{plural(count, noun)} {is_or_are(count)} kept"
 
 
 def _lines(path: Path, *, header: bool = True) -> int:

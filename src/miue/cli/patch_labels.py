@@ -11,7 +11,7 @@ import typer
 
 from miue.cli.options import MANY_NAMES, OUTPUT, AsJson, OverwriteFile, Quiet, separate_names
 from miue.cli.outputs import keeps_inputs
-from miue.common.plural import plural
+from miue.common.plural import is_or_are, plural
 from miue.common.terminal import say, show_result
 
 UNANNOTATED = ("refuse", "negative", "skip")
@@ -92,9 +92,10 @@ def data_patch_labels(
     counts = Counter[str]()
     write_patch_labels(out, labelled(files, how, counts, quiet))
     left_out = f"; {plural(without, 'slide')} without annotation: {unannotated}" if without else ""
-    tumour = f"{counts['tumour']:,} of {plural(counts['patches'], 'patch')}"
+    of_all = f"{plural(counts['patches'], 'patch')} of {plural(len(files), 'slide')}"
+    tumour = f"{counts['tumour']:,} of {of_all} {is_or_are(counts['tumour'])} tumor"
     facts = {"slides": len(files), **counts, "without_annotation": without, "not_read": others, "out": str(out)}
-    show_result(facts, f"{tumour} of {plural(len(files), 'slide')} are tumor{left_out}: {out}", as_json)
+    show_result(facts, f"{tumour}{left_out}: {out}", as_json)
 
 
 def files_of(features: Path, annotations: Any, *, skip: bool) -> tuple[list[Path], int, list[str]]:

@@ -11,3 +11,12 @@ def plural(count: int, noun: str) -> str:
     """
     ending = "" if count == 1 else "es" if noun.endswith(("s", "tch", "x")) else "s"
     return f"{count:,} {noun}{ending}"
+
+
+def is_or_are(count: int) -> str:
+    """Return the verb of a count: "1 is", "2 are".
+
+    >>> [f"{count} {is_or_are(count)}" for count in range(3)]
+    ['0 are', '1 is', '2 are']
+    """
+    return "is" if count == 1 else "are"

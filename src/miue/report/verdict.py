@@ -10,7 +10,7 @@ import numpy as np
 
 from miue.calibration import applied_calibration
 from miue.calibration.needs import needed_by_default
-from miue.common.plural import plural
+from miue.common.plural import is_or_are, plural
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.evaluate import Items, detection_score, error_measure
 from miue.evaluation.intervals import Interval
@@ -119,7 +119,9 @@ def _detection(table: PredictionTable, level: LevelEvaluation, intervals: Mappin
         count = int((table.ood_sets == name).sum())
         sentences.append(f"OOD detection ({name}, {plural(count, 'bag')}): AUROC {', '.join(said)}.")
     if len(names) > SETS:
-        sentences.append(f"{len(names) - SETS} more out-of-distribution sets are in the table of metrics.")
+        more = len(names) - SETS
+        sets = plural(more, "more out-of-distribution set")
+        sentences.append(f"{sets} {is_or_are(more)} in the table of metrics.")
     return sentences
 
 
@@ -162,9 +164,8 @@ def _predicted(table: PredictionTable, classes: Sequence[str], *, decided: bool)
         return f"Predicted classes of {bags}: {by_class}."
     flagged, deferred = int(decisions.flagged.sum()), int(decisions.deferred.sum())
     rest = f"{deferred:,} deferred to a person and {int(accepted.sum()):,} accepted"
-    return (
-        f"Of {bags}, {flagged:,} are flagged as out of distribution, {rest}{f' ({by_class})' if by_class else ''}."
-    )
+    rest += f" ({by_class})" if by_class else ""
+    return f"Of {bags}, {flagged:,} {is_or_are(flagged)} flagged as out of distribution, {rest}."
 
 
 def _decisions(table: PredictionTable, outcome: DecisionEvaluation | None) -> list[str]:
@@ -173,7 +174,9 @@ def _decisions(table: PredictionTable, outcome: DecisionEvaluation | None) -> li
         return []
     deferred, flagged = int(decisions.deferred.sum()), int(decisions.flagged.sum())
     of = plural(len(table), "bag")
-    sentence = f"Of {of}, {deferred:,} are deferred and {flagged:,} flagged as out of distribution"
+    sentence = (
+        f"Of {of}, {deferred:,} {is_or_are(deferred)} deferred and {flagged:,} flagged as out of distribution"
+    )
     error, low, high = (
         outcome.metrics[key].value for key in ("selective_risk", "selective_risk_low", "selective_risk_high")
     )
@@ -182,4 +185,5 @@ def _decisions(table: PredictionTable, outcome: DecisionEvaluation | None) -> li
     judged = table.judged & decisions.accepted
     wrong = int(np.sum(table.predicted[judged] != table.labels.values[judged]))
     exact = _percent(error, Interval(low, high, 0))
-    return [f"{sentence}; of {int(judged.sum()):,} accepted bags with a label, {wrong:,} are incorrect: {exact}."]
+    accepted = f"of {plural(int(judged.sum()), 'accepted bag')} with a label"
+    return [f"{sentence}; {accepted}, {wrong:,} {is_or_are(wrong)} incorrect: {exact}."]

@@ -115,6 +115,14 @@ def test_inspect_of_many_bags_shows_the_first_and_all_with_a_problem(tmp_path: P
     assert len(json.loads(run("inspect", tmp_path, "--json", "--quiet"))["bag"]) == MOST_ROWS + 4
 
 
+def test_inspect_shows_a_note_of_several_bags_once(tmp_path: Path) -> None:
+    for name, clips in {"a": 3, "b": 5}.items():
+        np.save(tmp_path / f"{name}.npy", np.ones((clips, 2, 7), np.float32))
+    text = " ".join(run("inspect", tmp_path, "--quiet").split())
+    assert text.count("are averaged") == 1 and "are averaged (2 of 2 bags)" in text
+    assert "level-0" not in text  # nothing here has positions
+
+
 def test_inspect_says_how_many_rows_are_exactly_zero(tmp_path: Path) -> None:
     features = made_files.features_of(9)
     features[[1, 4, 5]] = 0

@@ -185,6 +185,23 @@ def test_the_command(tmp_path: Path) -> None:
     assert isinstance(again.exception, ConfigError) and "different whole numbers" in str(again.exception)
 
 
+def test_folds_that_list_a_bag_that_cannot_be_used_are_run_without_it(tmp_path: Path) -> None:
+    folder, labels, folds = tmp_path / "bags", tmp_path / "labels.csv", tmp_path / "folds.csv"
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    for number in range(12):
+        np.save(folder / f"b{number}.npy", random.normal(size=(3, 5)))
+    np.save(folder / "b12.npy", np.zeros((0, 5)))
+    labels.write_text("bag_id,label\n" + "".join(f"b{number},{number % 2}\n" for number in range(13)))
+    rows = [f"b{number},{('train,test', 'test,train')[number // 2 % 2]}\n" for number in range(13)]
+    folds.write_text("bag_id,fold_0,fold_1\n" + "".join(rows))
+    command = ["cross-validate", str(folder), "--labels", str(labels), "--splits", str(folds), "--skip-bad"]
+    options = ["--set", "max_epochs=1", "--set", "encoder.width=4", "--distance", "none", "--quiet"]
+    result = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "cv"), *options])
+    assert result.exit_code == 0, result.output
+    assert "b12" not in (tmp_path / "cv" / "splits.csv").read_text()
+
+
 def test_runs_of_seeds_that_are_not_named_again_are_said_not_to_be_counted(tmp_path: Path) -> None:
     miue.write_store(tmp_path / "store", separable_bags(24))
     options = ["--set", "max_epochs=1", "--set", "encoder.width=4", "--distance", "none", "--quiet"]

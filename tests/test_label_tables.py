@@ -521,6 +521,15 @@ def test_the_column_that_holds_the_names_of_the_bags_is_that_of_the_ids(tmp_path
     assert "names of bags: column 'album', patients: column" in load_bags(tmp_path, labels=path).labels
 
 
+@pytest.mark.parametrize("first", ["Fight/v1.mp4 1", "v 1,1", "/mnt/train/v1_i3d.npy", "other.mp4,1"])
+def test_a_list_without_names_of_columns_is_refused_with_its_first_line(tmp_path: Path, first: str) -> None:
+    path = table(tmp_path, f"{first}\n{first.replace('1', '2')}\n", "train.txt")
+    with pytest.raises(
+        DataError, match="a first line with the names of columns, got .*, the name of a bag; write"
+    ):
+        read_label_table(path, bag_names=["v1", "v2", "v 1", "v 2", "v1_i3d"])
+
+
 def test_a_column_of_ids_by_its_name_is_kept_where_it_names_a_bag_or_none_other_does(tmp_path: Path) -> None:
     path = table(tmp_path, "slide_id,other,label\na,c,0\nb,d,1\n")
     for names, column in ((("a", "c", "d"), "slide_id"), (("c", "d"), "other"), (("e",), "slide_id")):

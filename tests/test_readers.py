@@ -227,12 +227,28 @@ def test_one_clip_with_crops_is_not_taken_for_instances_beside_videos(tmp_path: 
         DataError, match=r"one\.\w+': expected features \(T, D\) .* got shape \(1, 10, 6\); average"
     ):
         load_bags(tmp_path)
+    listed = describe_bag_files(tmp_path)
+    assert listed["usable"] == 3
+    assert [(one["bag"], len(one["problems"])) for one in listed["bag"] if one["problems"]] == [("one", 1)]
     found = load_bags(tmp_path, skip_bad=True)
     sizes = dict(zip(found.bags.ids, found.bags.sizes.tolist(), strict=True))
     assert sizes == {"long": 5, "short": 2, "slide": 7}
     for name in ("long", "short"):
         (tmp_path / f"{name}.{ending}").unlink()
     assert load_bags(tmp_path).bags.sizes.tolist() == [10, 7]  # as tools for slides write them
+
+
+@pytest.mark.parametrize("ending", ["npy", "h5"])
+def test_crops_before_clips_are_refused_where_several_videos_show_it(tmp_path: Path, ending: str) -> None:
+    for name, clips in {"long": 7, "short": 3}.items():
+        write_features(tmp_path / f"{name}.{ending}", np.ones((5, clips, 6), np.float32))
+    with pytest.raises(DataError, match=r"2 that cannot \(long: .*\(5, 7, 6\), whose first.*swapaxes\(0, 1\)"):
+        load_bags(tmp_path)
+    listed = describe_bag_files(tmp_path)
+    assert listed["usable"] == 0 and "swapaxes" in listed["bag"][0]["problems"][0]
+    (tmp_path / f"short.{ending}").unlink()
+    write_features(tmp_path / f"same.{ending}", np.ones((5, 7, 6), np.float32))  # may be five clips each
+    assert load_bags(tmp_path).bags.sizes.tolist() == [5, 5]
 
 
 def write_features(path: Path, features: np.ndarray) -> None:

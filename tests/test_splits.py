@@ -535,6 +535,33 @@ def test_names_without_a_bag_and_bags_twice_are_named(tmp_path: Path) -> None:
         Splits("x", ({"a": "train"},)).assign(six(), 2)
 
 
+@pytest.mark.parametrize("kind", ["bag", "patient"])
+def test_bags_that_are_left_out_may_be_listed_in_splits(kind: str, tmp_path: Path) -> None:
+    features = tmp_path / "features"
+    features.mkdir()
+    for number in range(6):
+        made_files.trident(features, f"s{number}", made_files.features_of(0 if number == 5 else 4))
+    labels, splits = tmp_path / "labels.csv", tmp_path / "splits.csv"
+    rows = [f"s{number},p{number},{number % 2}\n" for number in range(6)]
+    labels.write_text("slide_id,case_id,label\n" + "".join(rows))
+    column, letter = ("slide_id", "s") if kind == "bag" else ("case_id", "p")
+    parts = ["train", "train", "test", "test", "train", "train"]
+    rows = [f"{letter}{number},{part}\n" for number, part in enumerate(parts)]
+    splits.write_text(f"{column},split\n{''.join(rows)}{letter}06,test\n")
+    found = load_bags(features, labels=labels, splits=splits, skip_bad=True)
+    assert found.bags.splits == ("train", "train", "test", "test", "train")
+    reasons = {one.bag: one.reason for one in found.left_out}
+    assert "without tissue" in reasons["s5"]
+    assert f"listed in '{splits}', but the data have no such {kind}" in reasons[f"{letter}06"]
+    assert "s6" not in reasons
+    labels.write_text(labels.read_text().replace("s5,p5,1\n", ""))
+    with pytest.raises(DataError, match=f"{kind} '{letter}06' of .*, and 1 more.*or pass --skip-bad"):
+        load_bags(features, labels=labels, splits=splits)
+    splits.write_text("slide_id,split\nx,train\ny,test\n")
+    with pytest.raises(DataError, match="bag 'x' of .* got no such one, and 1 more"):
+        load_bags(features, labels=labels, splits=splits, skip_bad=True)
+
+
 def test_files_that_are_no_splits_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("slide_id,fold_0\na,trian\n")
     with pytest.raises(DataError, match="a.csv', line 2, split 'trian'.* did you mean 'train'"):

@@ -56,8 +56,12 @@ def patients_in_names(names: Sequence[str], patients: Sequence[str]) -> list[lis
     """
     index = {strip_endings(patient): number for number, patient in enumerate(patients)}
     plain = map(strip_endings, names)
-    beginnings = ([name[: mark.start()] for mark in re.finditer(r"[\W_]", name)] for name in plain)
-    return [[index[beginning] for beginning in of_name if beginning in index] for of_name in beginnings]
+    return [[index[text] for text in _beginnings(name) if text in index] for name in plain]
+
+
+def _beginnings(name: str) -> list[str]:
+    """Return what is before each mark or space of a name."""
+    return [name[: mark.start()] for mark in re.finditer(r"[\W_]", name)]
 
 
 def hints_at(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
@@ -69,6 +73,8 @@ def hints_at(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
     ["; there is '000': did the id lose its zeros or gain a '.0'?"]
     >>> hints_at(["slides/A.svs"], ["A"]), hints_at(["a"], ["A", "b"])
     (["; there is 'A': without the folder"], ["; there is 'A', which differs in case or spaces"])
+    >>> hints_at(["cats/A1.mp4", "A"], ["A1_i3d", "A10_i3d"])
+    ["; there is 'A1_i3d', which begins with it", '']
     """
     slips: tuple[tuple[str, Callable[[str], str]], ...] = (
         (
@@ -78,13 +84,16 @@ def hints_at(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
         (", which differs in case or spaces", lambda text: " ".join(text.casefold().split())),
         (": without the folder", _last_part),
     )
-    by_key = [{key(strip_endings(name)): name for name in reversed(names)} for _, key in slips]
+    plain_names = [(strip_endings(name), name) for name in reversed(names)]
+    by_key = [{key(plain): name for plain, name in plain_names} for _, key in slips]
+    by_beginning = {beginning: name for plain, name in plain_names for beginning in _beginnings(plain)}
 
     def hint(plain: str) -> str:
         for (said, key), near in zip(slips, by_key, strict=True):
             if (meant := key(plain)) and meant in near:
                 return f"; there is {near[meant]!r}{said}"
-        return ""
+        longer = by_beginning.get(without_folder(plain))
+        return f"; there is {longer!r}, which begins with it" if longer else ""
 
     return [hint(strip_endings(name)) for name in wanted]
 

@@ -106,9 +106,10 @@ def cross_validate(
     numbers = parse_seeds(seeds or ["42"])
     opened = open_bags(bags, source, progress=not quiet, check_values=True)
     say_left_out(opened)
-    splits = _given_folds(source, opened.folds, folds) or make_folds(
-        opened.bags, folds or 5, validation=validation_share(recipe), seed=split_seed
-    )
+    given = _given_folds(source, opened.folds, folds)
+    if given is not None and source.skip_bad:
+        given, _ = given.without_absent(opened.bags)
+    splits = given or make_folds(opened.bags, folds or 5, validation=validation_share(recipe), seed=split_seed)
     with kept_on_interrupt(lambda: kept_runs(out, len(splits), numbers)):
         found = run(
             opened.bags,

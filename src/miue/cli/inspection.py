@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,7 +116,8 @@ def description_table(description: dict[str, Any]) -> TextTable:
 def bag_file_table(bags: list[dict[str, Any]]) -> TextTable:
     """Return what bag files hold, and what to know of them below.
 
-    A bag is a row, those with a problem last; of more than ``MOST_ROWS`` without one, the first are shown.
+    A bag is a row, those with a problem last; of more than ``MOST_ROWS`` without one, the first are shown. A note
+    of several bags is shown once, with their number.
     """
     table = TextTable()
     table.add_column("bag", overflow="fold", min_width=12)
@@ -124,6 +126,7 @@ def bag_file_table(bags: list[dict[str, Any]]) -> TextTable:
     well = [bag for bag in bags if not bag["problems"]]
     shown, hidden = well[:MOST_ROWS], well[MOST_ROWS:]
     said = []
+    counts = Counter(text for bag in bags for text in bag["notes"])
     for bag in [*shown, *(bag for bag in bags if bag["problems"])]:
         table.add_row(
             bag["bag"],
@@ -136,13 +139,16 @@ def bag_file_table(bags: list[dict[str, Any]]) -> TextTable:
             "no" if bag["problems"] else "yes",
             style="red" if bag["problems"] else None,
         )
-        said += [f"{bag['bag']}: {text}" for text in (*bag["problems"], *bag["notes"])]
+        own = [text for text in bag["notes"] if counts[text] == 1]
+        said += [f"{bag['bag']}: {text}" for text in (*bag["problems"], *own)]
+    said += [f"{text} ({count:,} of {len(bags):,} bags)" for text, count in counts.items() if count > 1]
     if hidden:
-        noted = sum(bool(bag["notes"]) for bag in hidden)
-        notes = f", {noted:,} of them with a note" if noted else ""
+        noted = sum(any(counts[text] == 1 for text in bag["notes"]) for bag in hidden)
+        notes = f", {noted:,} of them with a note of its own" if noted else ""
         said.append(f"{plural(len(hidden), 'further bag')} without a problem{notes}; --json lists all.")
-    units = "Coords and patch (side of a patch) are in level-0 pixels."
-    table.caption = "\n".join([units, *said])
+    if any(bag["coords"] != "none" or bag["patch size"] is not None for bag in bags):
+        said.insert(0, "Coords and patch (side of a patch) are in level-0 pixels.")
+    table.caption = "\n".join(said)
     return table
 
 

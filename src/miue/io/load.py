@@ -91,7 +91,7 @@ def load_bags(
     if not features and (telling := _label_columns(labelled.bags)):
         note = describe_label_columns(telling, HOW_TO_CHOOSE)
         labelled = replace(labelled, notes=(*labelled.notes, note))
-    assigned = assign_splits(labelled, splits, fold)
+    assigned = assign_splits(labelled, splits, fold, skip_bad=skip_bad)
     if validation_share is not None:
         assigned = draw_split(assigned, validation_share)
     loaded = check_coords(assigned, found.path, coords_for, skip_bad=skip_bad) if coords_for else assigned

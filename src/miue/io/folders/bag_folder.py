@@ -142,15 +142,41 @@ def _usable(path: Path, microns_per_pixel: float | None) -> Contents:
 
 
 def _plain(contents: list[Contents], left_out: list[LeftOut]) -> list[Contents]:
-    """Return the files that can be read in one way only; those that may be one clip of a video are left out.
+    """Return the files that can be read in one way only; the others are left out."""
+    wrong = unclear_axes(contents)
+    for file in contents:
+        if file.path in wrong:
+            wanted, got, fix = wrong[file.path]
+            reason = f"bag file {str(file.path)!r}: expected {wanted}, got {got}; {fix}"
+            left_out.append(LeftOut(file.id, reason))
+    return [file for file in contents if file.path not in wrong]
+
+
+def unclear_axes(contents: Sequence[Contents]) -> dict[Path, tuple[str, str, str]]:
+    """Return the files whose features may have other axes than they are read with, which the other files show.
 
     Features (1, n, D) are n instances, as some tools write slides, unless other files have n crops of each clip.
+    Features (T, crops, D) of videos have a number of clips of their own each, and as many crops; where it is the
+    other way round, crops are first.
+
+    Returns:
+        Of each such file what was expected, what it has, and what to do.
     """
-    of_clips = {file.stored_shape[1] for file in contents if _has_clips(file) and file.stored_shape[0] != 1}
-    keep = [not (_has_clips(file) and file.size in of_clips and file.stored_shape[0] == 1) for file in contents]
-    wanted = "features (T, D) of a video with one clip, as other files have crops of each clip"
-    fix = "average the crops, or take one of them, and save an array (1, D)"
-    return _kept(contents, keep, wanted, lambda file: f"shape {file.stored_shape}", fix, left_out)
+    videos = [file for file in contents if _has_clips(file) and file.stored_shape[0] != 1]
+    clips, crops = ({file.stored_shape[axis] for file in videos} for axis in (0, 1))
+    unclear = {}
+    if len(clips) == 1 < len(crops):
+        wanted = "features (clips, crops, D), with as many crops in each file"
+        fix = "save them with clips first: features.swapaxes(0, 1)"
+        for file in videos:
+            got = f"shape {file.stored_shape}, whose first number is that of all files, unlike the second"
+            unclear[file.path] = wanted, got, fix
+    for file in contents:
+        if _has_clips(file) and file.stored_shape[0] == 1 and file.size in crops:
+            wanted = "features (T, D) of a video with one clip, as other files have crops of each clip"
+            fix = "average the crops, or take one of them, and save an array (1, D)"
+            unclear[file.path] = wanted, f"shape {file.stored_shape}", fix
+    return unclear
 
 
 def _has_clips(file: Contents) -> bool:

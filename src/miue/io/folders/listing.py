@@ -11,6 +11,7 @@ import numpy as np
 from miue.bags.arrays import check_bag, row_spans
 from miue.common.errors import MiueError
 from miue.common.progress import tracked
+from miue.io.folders.bag_folder import unclear_axes
 from miue.io.folders.discovery import bag_files
 from miue.io.formats import Contents, contents_of, read_rows
 from miue.io.formats.bag_paths import bag_file_name, bag_name
@@ -41,10 +42,18 @@ def describe_bag_files(
     check_pixel_width(microns_per_pixel)
     files = bag_files(folder, feature_key)
     twins = {path: paths for paths in files.by_id.values() for path in paths}
-    described = [
-        _described(path, microns_per_pixel, read, [bag_file_name(twin) for twin in twins[path] if twin != path])
-        for path in tracked(list(twins), "reading" if read else "opening", shown=progress)
-    ]
+    described, opened = [], []
+    for path in tracked(list(twins), "reading" if read else "opening", shown=progress):
+        others = [bag_file_name(twin) for twin in twins[path] if twin != path]
+        file, contents = _described(path, microns_per_pixel, read, others)
+        described.append(file)
+        opened.append(contents)
+    unclear = unclear_axes([contents for contents in opened if contents is not None and contents.size])
+    for path, file in zip(twins, described, strict=True):
+        if path in unclear:
+            wanted, got, fix = unclear[path]
+            file["problems"].append(f"expected {wanted}, got {got}; {fix}")
+            file["notes"] = []
     for name, what in (("shape", "features of shape"), ("encoder", "features of the encoder")):
         most_common = Counter(str(file[name]) for file in described if file["instances"]).most_common(1)
         for file in described:
@@ -72,7 +81,10 @@ def describe_bag_files(
     }
 
 
-def _described(path: Path, microns_per_pixel: float | None, read: bool, twins: list[str]) -> dict[str, Any]:
+def _described(
+    path: Path, microns_per_pixel: float | None, read: bool, twins: list[str]
+) -> tuple[dict[str, Any], Contents | None]:
+    """Return what a file holds as JSON values, and as it was opened; None where it cannot be."""
     described: dict[str, Any] = {
         "bag": bag_name(path),
         "file": bag_file_name(path),
@@ -87,6 +99,7 @@ def _described(path: Path, microns_per_pixel: float | None, read: bool, twins: l
         "notes": [],
         "problems": [f"expected one file of this name, got {' and '.join(twins)} too"] if twins else [],
     }
+    contents = None
     try:
         contents = contents_of(path, microns_per_pixel)
         described |= {
@@ -108,7 +121,7 @@ def _described(path: Path, microns_per_pixel: float | None, read: bool, twins: l
                 described["notes"].append(f"{zeros:,} of {contents.size:,} rows are exactly zero in every feature")
     except MiueError as error:
         described["problems"].append(f"expected {error.wanted}, got {error.got}")
-    return described
+    return described, contents
 
 
 def _read_all(contents: Contents) -> int:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from unicodedata import normalize
 
 from miue.bags.cells import check_formulas, known_text, row_name
 from miue.bags.classes import by_their_names, class_names, known_labels
@@ -89,6 +90,8 @@ def read_label_table(
     check_meanings(specified, (BAG, "label", "patient"))
     cells = _without_empty_rows(read_text_columns(path))
     named = _chosen(path, cells, specified.get("bag_id"), BAG_COLUMNS, "id")
+    if named is None:
+        _check_first_line(path, cells, bag_names)
     bags = named if "bag_id" in specified else _with_names(cells, named, bag_names)
     patients = _chosen(path, cells, specified.get("patient"), PATIENT_COLUMNS, "patient")
     labels = _chosen(path, cells, specified.get("label"), LABEL_COLUMNS, "label")
@@ -118,6 +121,24 @@ def read_label_table(
         columns=used,
         id_column=bags,
     )
+
+
+def _check_first_line(path: Path, columns: Iterable[str], bag_names: Sequence[str]) -> None:
+    """Raise if a list of files without names of columns is read as a table: its first line would be lost.
+
+    Raises:
+        DataError: a column is called as a bag, or as a file of one, perhaps with a class behind it.
+    """
+    wanted = set(map(strip_endings, bag_names))
+    for column in columns:
+        names = {column.strip(), *column.split()[:1], *column.rsplit(maxsplit=1)[:1]}
+        if any(without_folder(name) in wanted or strip_endings(name) != normalize("NFC", name) for name in names):
+            raise DataError(
+                item=f"table {str(path)!r}",
+                wanted="a first line with the names of columns",
+                got=f"{column!r}, the name of a bag",
+                fix="write a line such as bag_id,label above it, and a comma, semicolon or tab between columns",
+            )
 
 
 def _without_empty_rows(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:

@@ -64,11 +64,27 @@ class Splits(PrintsAsTable):
                 item=f"{kind} {unknown[0]!r} of {self.source!r}",
                 wanted=f"a {kind} of the data",
                 got=(f"no such one, and {len(unknown) - 1} more" if unknown[1:] else "no such one") + hint,
-                fix="add their features, or take them out of the splits",
+                fix=f"add the features of the {kind}, take it out of the splits, or pass --skip-bad, in Python "
+                "skip_bad=True, to leave it out",
             )
         bags = replace(bags, splits=assigned)
         check_splits(bags, self.source)
         return bags
+
+    def without_absent(self, bags: BagDataset) -> tuple[Splits, list[str]]:
+        """Return the splits without the names that no bag or patient has, and these names.
+
+        Where none of the names is there, which are then written in another way, the splits stay as they are.
+
+        Raises:
+            DataError: a name that may be that of two, or two names of one.
+        """
+        of_folds = [self.split_bags(bags, fold) for fold in range(len(self))]
+        absent = {name for _, unknown in of_folds for name in unknown}
+        if not any(any(assigned) for assigned, _ in of_folds):
+            return self, []
+        kept = ({name: part for name, part in fold.items() if name not in absent} for fold in self.folds)
+        return replace(self, folds=tuple(kept)), sorted(absent)
 
     def split_bags(self, bags: BagDataset, fold: int) -> tuple[tuple[str, ...], list[str]]:
         """Return the split of each of ``bags``, "" for none, and the names that no bag or patient has.

@@ -330,6 +330,27 @@ def test_a_bag_without_positions_beside_bags_with_them_is_drawn_as_bars(browser:
     shown.context.close()
 
 
+@pytest.mark.parametrize("count", [7, 307])
+def test_instances_are_numbered_as_in_the_tables_and_thin_bars_have_no_pattern(
+    browser: Any, tmp_path: Path, count: int
+) -> None:
+    given = unlabelled(made_predictions(4, per_bag=count))
+    write_report(tmp_path / "report.html", [("x", given)], resampling=Resampling(20))
+    shown = Opened(browser, tmp_path / "report.html")
+    shown.page.fill("#bags-search", "bag 0000")
+    shown.page.locator("#bags-table tbody button").first.click()
+    of_bars = "(({x, marker}) => [x, marker.pattern.shape])(document.getElementById('bag-plot').data[0])"
+    positions, patterns = shown.page.evaluate(of_bars)
+    assert positions == list(range(count))
+    assert ("/" in patterns) == (count == 7)
+    assert f"{'hatched' if count == 7 else 'gray'} ones of unknown label" in shown.text("#bag-caption")
+    shown.page.click("#bag summary")
+    rows = shown.page.locator("#bag-instances tbody th").all_inner_texts()
+    assert set(rows) <= set(map(str, range(count))) and len(rows) == min(count, 100)
+    assert shown.complaints == []
+    shown.context.close()
+
+
 def test_decisions_are_listed_filtered_and_explained(browser: Any, tmp_path: Path) -> None:
     given = made_predictions(120, seed=1, provenance=Provenance(classes=("no", "yes")))
     inside = given.bags.subset(np.flatnonzero(~given.bags.is_ood.values))
@@ -649,7 +670,7 @@ def test_flagged_instances_are_marked_counted_and_filtered_with_their_promise(
     rows = page.locator("#bag-instances tbody tr")
     assert (rows.count(), page.locator("#bag-instances td.flag").count()) == (8, count)
     page.select_option("#bag-shown", "flagged")
-    wanted = [str(position + 1) for position in np.flatnonzero(flags[bag])]
+    wanted = [str(position) for position in np.flatnonzero(flags[bag])]
     assert sorted(page.locator("#bag-instances tbody th").all_inner_texts()) == sorted(wanted)
     assert page.locator("#bag .strip li:visible").count() == count
     page.select_option("#bag-shown", "others")

@@ -102,11 +102,11 @@ def test_limits_that_are_not_given_are_quantiles_of_the_validation_bags() -> Non
     assert made_list.judged[BETWEEN].startswith(
         "the predicted class has a probability below 0.525, the 0.95 quantile"
     )
-    assert made_list.judged[FEW] == "fewer than 5 patches, the 0.05 quantile of the 99 validation bags"
+    assert made_list.judged[FEW] == "fewer than 5 instances, the 0.05 quantile of the 99 validation bags"
     assert [row["slide"] for row in made_list.rows if row["look"] == "first"] == ["s11"]
     wider = worklist(given, Limits(quantile=0.9, patches=2))
     assert wider.judged[FAR].startswith("knn_mean above 9, the 0.9 quantile")
-    assert wider.judged[FEW] == "fewer than 2 patches, as given"
+    assert wider.judged[FEW] == "fewer than 2 instances, as given"
     lower = validated(worrying(), least_confidence=steps / 2, knn_mean=2 * steps, sizes=np.arange(1, 100))
     assert [row["slide"] for row in worklist(lower).rows if FAR in row["reason"]] == ["s10"]
     assert "mutual_information" in worrying().bags.uncertainties()
@@ -242,13 +242,14 @@ def test_the_worklist_command_writes_the_rows_and_the_limits(tmp_path: Path) -> 
     worrying().save(tmp_path / "p")
     limits = ("--min-patches", 5, "--min-probability", 0.8, "--max-epistemic", 0.05)
     said = run("worklist", tmp_path / "p", "--out", tmp_path / "list.csv", *limits)
-    assert "2 of 12 slides" in said
+    assert "2 of 12 bags" in said
+    assert "slide" not in said and "patch" not in said  # a bag may be a video, and its instances clips
     with (tmp_path / "list.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["slide"] for row in rows[:2]] == ["s10", "s11"]
-    assert "few patches (3 < 5)" in rows[1]["reason"]
+    assert "few instances (3 < 5)" in rows[1]["reason"]
     written = json.loads((tmp_path / "list.json").read_text())
-    assert written["judged"][FEW] == "fewer than 5 patches, as given"
+    assert written["judged"][FEW] == "fewer than 5 instances, as given"
     assert written["columns"]["entropy"] == MEASURES["entropy"].describes
     assert set(written["columns"]) <= set(rows[0])
     assert "warning" not in written

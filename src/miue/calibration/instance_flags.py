@@ -203,11 +203,13 @@ class InstanceFlags(BaseModel):
         """What is promised, in words."""
         of = " drawn from a new patient" if self.patients is not None else ""
         if self.guarantee == "no-false-flag":
-            what = "any instance is" if self.allowed == 0 else f"more than {self.allowed} instances are"
+            more = "1 instance is" if self.allowed == 1 else f"{self.allowed} instances are"
+            what = "any instance is" if self.allowed == 0 else f"more than {more}"
             return f"on a new negative bag{of}, {what} flagged with chance at most {self.level:g}"
         if self.guarantee == "false-positives":
             capped = f"more than {self.cap} counted as {self.cap}"
-            return f"on a new negative bag{of}, at most {self.level:g} instances are flagged on average ({capped})"
+            most = "1 instance is" if self.level == 1 else f"{self.level:g} instances are"
+            return f"on a new negative bag{of}, at most {most} flagged on average ({capped})"
         if self.guarantee == "detection":
             return f"on a new positive bag{of}, nothing is flagged with chance at most {self.level:g}"
         missed = f"at most {self.level:g} of the positive instances are not flagged, on average over bags"

@@ -1,4 +1,4 @@
-"""``miue worklist``: which slides a person should review first."""
+"""``miue worklist``: which bags a person should review first."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def worklist(
         float | None, typer.Option(help="Far from training data: distance above this.", rich_help_panel=LIMITS)
     ] = None,
     min_patches: Annotated[
-        int | None, typer.Option(min=0, help="Few patches: fewer than this.", rich_help_panel=LIMITS)
+        int | None, typer.Option(min=0, help="Few instances: fewer than this.", rich_help_panel=LIMITS)
     ] = None,
     quantile: Annotated[
         float,
@@ -64,11 +64,11 @@ def worklist(
     overwrite: OverwriteFile = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the slides to review first, with reasons.
+    """List the bags to review first, with reasons.
 
-    With a calibration, its decisions alone determine which slides come first: those called out of distribution,
-    then those deferred. Without one, slides come first that differ from the bags the model was validated on: far
-    from the training data, model unsure, in between classes, or few patches. Slides with the same reason are
+    With a calibration, its decisions alone determine which bags come first: those called out of distribution,
+    then those deferred. Without one, bags come first that differ from those the model was validated on: far from
+    the training data, model unsure, in between classes, or few instances. Bags with the same reason are
     sorted by how far out of distribution they are. All others are routine. Labels are not read.
 
     Example: miue worklist predictions --out worklist.csv
@@ -94,9 +94,9 @@ def worklist(
         for reason, why in made.not_judged.items():
             say(f"not judged, {reason}: {why}")
         if made.flags:
-            say(f"flagged patches: {made.flags}")
+            say(f"flagged instances: {made.flags}")
         say(f"order: {made.order}")
-        say(f"{first:,} of {plural(len(made.rows), 'slide')} to be reviewed first: {out}")
+        say(f"{first:,} of {plural(len(made.rows), 'bag')} to be reviewed first: {out}")
     if made.warning:
         say(f"Warning: {made.warning}.", err=True)
     warn_of_shift(given)
@@ -107,7 +107,7 @@ def worklist_table(rows: list[dict[str, Any]]) -> TextTable:
 
     any_flags = any("flagged_patches" in row for row in rows)
     flagged = ["flagged"] if any_flags else []
-    table = TextTable("", "slide", "look", "predicted", "probability", "patches", *flagged, "reason")
+    table = TextTable("", "bag", "look", "predicted", "probability", "instances", *flagged, "reason")
     for row in rows:
         count = "—" if row["patches"] is None else f"{row['patches']:,}"
         cells = [

@@ -15,7 +15,7 @@ from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
 
 FLAGGED, DEFERRED = "called out of distribution", "deferred"
-BETWEEN, UNSURE, FAR, FEW = "in between classes", "model unsure", "far from training data", "few patches"
+BETWEEN, UNSURE, FAR, FEW = "in between classes", "model unsure", "far from training data", "few instances"
 REASONS = (FLAGGED, FAR, DEFERRED, UNSURE, BETWEEN, FEW)
 """Most urgent first: far from the training data, even a confident prediction may mean nothing."""
 
@@ -33,7 +33,7 @@ class Limits:
         probability: a predicted class less probable than this is in between classes.
         model: mutual information in nats above which the model is unsure.
         distance: distance score above which a slide is far from the training data.
-        patches: a slide of fewer patches has few.
+        patches: a bag of fewer instances has few.
         quantile: share of the validation bags that a limit of None leaves below it.
     """
 
@@ -48,9 +48,9 @@ class Limits:
         if negative or not 0 <= (self.probability or 0) <= 1 or not 0.5 <= self.quantile <= 1:
             raise ConfigError(
                 item="the worklist's limits",
-                wanted="a probability from 0 to 1, a quantile from 0.5 to 1, no negative nats or patches",
+                wanted="a probability from 0 to 1, a quantile from 0.5 to 1, no negative nats or instances",
                 got=f"probability {self.probability}, quantile {self.quantile}, model {self.model}, "
-                f"patches {self.patches}",
+                f"instances {self.patches}",
                 fix="correct the option",
             )
 
@@ -146,7 +146,7 @@ def _by_limits(predictions: Predictions, limits: Limits) -> dict[str, Judgement]
         BETWEEN: _between_classes(table, limit_of("least_confidence", least)),
         UNSURE: _model_unsure(table, limit_of("mutual_information", limits.model)),
         FAR: _far_from_training(table, limits.distance, limit_of),
-        FEW: _few_patches(count_patches(predictions), few),
+        FEW: _few_instances(count_instances(predictions), few),
     }
 
 
@@ -190,14 +190,14 @@ def _far_from_training(
     return Judgement(f"{name} above {limit.value:.4g}, {limit.source}", distance > limit.value, words)
 
 
-def _few_patches(counts: Int64[np.ndarray, "n"] | None, limit: _Limit) -> Judgement:
-    """Judge by the number of patches of each slide."""
+def _few_instances(counts: Int64[np.ndarray, "n"] | None, limit: _Limit) -> Judgement:
+    """Judge by the number of instances of each bag."""
     if counts is None:
         return Judgement("the predictions hold no instances")
     if limit.value is None:
         return Judgement(NO_LIMIT)
     words = [f"{FEW} ({n} < {limit.value:.4g})" for n in counts]
-    return Judgement(f"fewer than {limit.value:.4g} patches, {limit.source}", counts < limit.value, words)
+    return Judgement(f"fewer than {limit.value:.4g} instances, {limit.source}", counts < limit.value, words)
 
 
 def _unlike(table: PredictionTable, limit_of: Callable[[str], float | None]) -> list[str]:
@@ -230,8 +230,8 @@ def _order(name: str) -> int:
     return next((place for place, kind in enumerate(first) if name.startswith(kind)), len(first))
 
 
-def count_patches(predictions: Predictions) -> Int64[np.ndarray, "n"] | None:
-    """Return the number of patches of each slide, None where instances were not predicted."""
+def count_instances(predictions: Predictions) -> Int64[np.ndarray, "n"] | None:
+    """Return the number of instances of each bag, None where instances were not predicted."""
     if predictions.instances is None:
         return None
     sizes = predictions.instances.bag_sizes()

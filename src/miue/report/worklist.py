@@ -19,7 +19,7 @@ from miue.common.tables import write_rows
 from miue.pathology.export.patches import class_names
 from miue.predictions.error_model import ERROR_PROBABILITY
 from miue.predictions.folder import Predictions, check_not_empty
-from miue.report.reasons import DEFERRED, FLAGGED, REASONS, Limits, count_patches, distance_name, judge
+from miue.report.reasons import DEFERRED, FLAGGED, REASONS, Limits, count_instances, distance_name, judge
 from miue.report.summaries import described_measures
 
 LIMITS = ("judged", "not judged", "order", "columns")
@@ -104,7 +104,7 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
     score = _ood_score(predictions)
     shown = {name: table.uncertainty(name) for name in _shown(table.uncertainty_names, score)}
     predicted, most = table.predicted, table.probabilities.max(1)
-    counts, flagged = count_patches(predictions), _flag_counts(predictions)
+    counts, flagged = count_instances(predictions), _flag_counts(predictions)
     rows: list[dict[str, Any]] = []
     order = np.lexsort((-shown["entropy"], -shown[score], _pressing(flags, len(table))))
     for i in order:

@@ -1,5 +1,6 @@
 // One bag: every run's prediction of it, its instances as a map or as bars, and pictures.
 const IN_TABLE = 100; // instances listed as numbers
+const HATCHED = 200; // bars that are wide enough for a pattern and a gap between them
 
 function openBag(bag) {
   table.open = bag;
@@ -213,19 +214,20 @@ function instanceColour(shown, place) {
 }
 
 function drawBars(shown, names) {
-  const x = shown.position.map((position) => position + 1);
+  const x = shown.position; // from 0, as in the tables
+  const wide = x.length <= HATCHED;
   const hover = shown.position.map((position, place) =>
-    `instance ${position + 1}<br>${plain(names.probability)}: ${decimal(shown.probability[place])}<br>${plain(names.uncertainty)}: ${decimal(shown.uncertainty[place])}<br>${plain(instanceKind(shown, place))}${isFlagged(shown, place) ? "<br>flagged" : ""}`);
+    `instance ${position}<br>${plain(names.probability)}: ${decimal(shown.probability[place])}<br>${plain(names.uncertainty)}: ${decimal(shown.uncertainty[place])}<br>${plain(instanceKind(shown, place))}${isFlagged(shown, place) ? "<br>flagged" : ""}`);
   const edges = { color: colour("flag"), width: x.map((_, place) => (isFlagged(shown, place) ? 3 : 0)) };
-  const bars = { type: "bar", x, hovertext: hover, hoverinfo: "text", marker: { line: edges, color: x.map((_, place) => instanceColour(shown, place)), pattern: { shape: x.map((_, place) => (instanceKind(shown, place) === "label unknown" ? "/" : "")), solidity: 0.45 } }, showlegend: false };
+  const bars = { type: "bar", x, hovertext: hover, hoverinfo: "text", marker: { line: edges, color: x.map((_, place) => instanceColour(shown, place)), pattern: { shape: x.map((_, place) => (wide && instanceKind(shown, place) === "label unknown" ? "/" : "")), solidity: 0.45 } }, showlegend: false };
   drawPlot("bag-plot", [{ ...bars, y: shown.probability }, { ...bars, y: shown.uncertainty, yaxis: "y2" }], {
     xaxis: axis("instance", { anchor: "y2", nticks: Math.min(24, x.length), tickformat: "d", ...(x.length > 24 ? {} : { tickvals: x }) }),
     yaxis: axis(plain(names.probability), { domain: [0.56, 1], range: [0, 1] }),
     yaxis2: axis(plain(names.uncertainty), { domain: [0, 0.44], rangemode: "tozero" }),
-    bargap: 0.25,
+    bargap: wide ? 0.25 : 0,
   });
   const kinds = [...new Set(shown.position.map((_, place) => instanceKind(shown, place)))].join(", ");
-  byId("bag-caption").textContent = `Top: ${names.probability} of each instance by itself. Bottom: its ${names.uncertainty}, higher where less certain. Instances in this bag: ${kinds}. Dark bars are ${classCount === 2 ? data.classes[1] : `not ${data.classes[0]}`}, light ones ${data.classes[0]}, hatched ones of unknown label, orange ones out of distribution.${shown.flagged ? " Bars with a frame are flagged." : ""}`;
+  byId("bag-caption").textContent = `Top: ${names.probability} of each instance by itself. Bottom: its ${names.uncertainty}, higher where less certain. Instances in this bag: ${kinds}. Dark bars are ${classCount === 2 ? data.classes[1] : `not ${data.classes[0]}`}, light ones ${data.classes[0]}, ${wide ? "hatched" : "gray"} ones of unknown label, orange ones out of distribution.${shown.flagged ? " Bars with a frame are flagged." : ""}`;
 }
 
 function drawMap(shown, x, y, names, [everyX, everyY]) { // the grid is that of all instances, whichever are shown
@@ -277,7 +279,7 @@ function bagPictures(bag) {
   const all = Array.from(unpacked(data.instances.position).subarray(from, to));
   const run = data.instances.runs.findIndex((one) => one !== null);
   const items = positions[bag].map((position, place) => {
-    const picture = element("span", { class: "picture", role: "img", "aria-label": `instance ${position + 1}` });
+    const picture = element("span", { class: "picture", role: "img", "aria-label": `instance ${position}` });
     Object.assign(picture.style, {
       width: `${width * size}px`, height: `${height * size}px`, backgroundImage: `url("${pictures[bag]}")`,
       backgroundSize: `${width * size * positions[bag].length}px ${height * size}px`, backgroundPosition: `${-place * width * size}px 0`,
@@ -286,7 +288,7 @@ function bagPictures(bag) {
     const { probability, uncertainty } = data.instances.runs[run];
     const shown = { label: [unpacked(data.instances.label)[at]], isOod: [unpacked(data.instances.isOod)[at]] };
     const tone = shown.isOod[0] ? "ood" : shown.label[0] > 0 ? "positive" : null;
-    return element("li", { "data-position": position }, picture, element("strong", { class: "flag" }), `${position + 1}: p ${decimal(unpacked(probability)[at])}`, element("br"), `u ${decimal(unpacked(uncertainty)[at])}`, element("br"), element("span", { class: tone }, instanceKind(shown, 0)));
+    return element("li", { "data-position": position }, picture, element("strong", { class: "flag" }), `${position}: p ${decimal(unpacked(probability)[at])}`, element("br"), `u ${decimal(unpacked(uncertainty)[at])}`, element("br"), element("span", { class: tone }, instanceKind(shown, 0)));
   });
   const more = all.length - items.length;
   const note = `Pictures of ${count(items.length)} instances${more > 0 ? `, ${data.instances.runs[run].flagged ? "flagged ones first, then " : ""}the most uncertain and the most probable (${count(more)} more not shown)` : ""}; p is ${probabilityName(bag)}, u is ${named(data.instances.measures[run])}, by ${data.runs[run].title}.`;
@@ -297,7 +299,7 @@ function drawInstanceTable(shown, names) {
   const order = shown.position.map((_, place) => place).sort((a, b) => shown.uncertainty[b] - shown.uncertainty[a]);
   const head = ["instance", ...(shown.flagged ? ["flagged"] : []), "label", names.probability, names.uncertainty].map((text) => element("th", { scope: "col" }, text));
   const rows = order.slice(0, IN_TABLE).map((place) => element("tr", {},
-    element("th", { scope: "row" }, String(shown.position[place] + 1)),
+    element("th", { scope: "row" }, String(shown.position[place])),
     shown.flagged ? element("td", { class: isFlagged(shown, place) ? "flag" : null }, isFlagged(shown, place) ? "flagged" : "no") : null,
     element("td", {}, instanceKind(shown, place)),
     element("td", {}, decimal(shown.probability[place])), element("td", {}, decimal(shown.uncertainty[place]))));

@@ -22,7 +22,7 @@ import miue
 from miue.bags.labels import Labels
 from miue.cli.app import app
 from miue.common.errors import ConfigError, DataError, StorageError
-from miue.common.tables import read_text_columns
+from miue.common.tables import read_rows, read_text_columns
 from miue.io.splits.draw import make_folds
 from miue.io.splits.splits import Splits
 from miue.model.recipe import Recipe
@@ -298,6 +298,13 @@ def test_cross_validations_stand_side_by_side(tmp_path: Path) -> None:
     assert lines[0] == "|  | runs | nll |"
     assert lines[3].startswith("| b | 6 | ") and f"({wanted.mean:+.3f}, p " in lines[3]
     assert "other bags" not in lines[-1]
+    numbers = [*words[:-1], str(tmp_path / "t.csv")]
+    assert CliRunner().invoke(app, numbers).exit_code == 0
+    first, second = read_rows(tmp_path / "t.csv")
+    assert (first["name"], first["metric"], first["runs"], first["difference"]) == ("a", "nll", "6", "")
+    assert float(second["difference"]) == pytest.approx(wanted.mean) and float(second["p"]) == wanted.p
+    latex = CliRunner().invoke(app, [*words[:-1], str(tmp_path / "t.tex")])
+    assert isinstance(latex.exception, ConfigError) and "to_latex()" in str(latex.exception)
     apart = CliRunner().invoke(app, ["compare", str(tmp_path / "a"), str(tmp_path / "other folds")])
     assert "since their folds test other bags: other folds." in " ".join(apart.output.split())
     (tmp_path / "all" / "splits.csv").write_text("bag_id,label,fold_0\na,0,test\n")

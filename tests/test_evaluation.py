@@ -279,6 +279,8 @@ def test_a_score_of_ones_own_has_a_row_whatever_its_name_ends_in() -> None:
     by_score = {row[0].removeprefix("OOD far, AUROC by "): row[1] for row in rows}
     assert (by_score["grade_high"], by_score["age_mean"], by_score["median"]) == ("100.00", "0.00", "100.00")
     assert not by_score.keys() & {"grade", "age", "median_high", "median_mean"}
+    of_errors = {row[0]: row[1] for row in rows}  # the second bag alone is wrong
+    assert [of_errors.get(f"Conf., AUROC by {name}") for name in own] == ["100.00", "0.00", None, None]
 
 
 def test_an_evidential_table_has_conf_of_the_measure_that_is_deferred_by_too() -> None:

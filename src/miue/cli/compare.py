@@ -10,12 +10,16 @@ import typer
 
 from miue.cli.options import MANY, OUTPUT, AsJson, OverwriteFile, separate
 from miue.cli.outputs import keeps_inputs
+from miue.common.errors import ConfigError
 from miue.common.escapes import escape_markdown
 from miue.common.result_table import ResultTable
 from miue.common.terminal import say_json, show_table
 
 if TYPE_CHECKING:
     from miue.selection.comparison import Compared
+
+CSV, MARKDOWN = ".csv", ("", ".md", ".markdown", ".txt")
+NUMBERS = ("name", "level", "metric", "runs", "mean", "std", "low", "high", "difference", "p")
 
 
 @keeps_inputs
@@ -28,11 +32,18 @@ def compare(
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help=f"Metric to show, in this order; by default all. {MANY}", callback=separate
+            metavar="NAME",
+            help=f"Metric to show, in this order; by default the most common, in --json and a .csv all. {MANY}",
+            callback=separate,
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the table as Markdown.", rich_help_panel=OUTPUT)
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also write the table as Markdown (.md), or its numbers (.csv), a row for each metric.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     overwrite: OverwriteFile = False,
     as_json: AsJson = False,
@@ -47,19 +58,51 @@ def compare(
     """
     from miue.common.files import atomic_file
     from miue.common.outputs import refuse_existing
+    from miue.common.tables import write_rows
     from miue.selection.comparison import compare as compare_folders
 
     if out is not None:
+        _check_kind(out)
         refuse_existing(out, overwrite=overwrite)
     found = compare_folders(folders)
     table = found.as_table(level, metric)
-    if out is not None:
+    if out is not None and out.suffix.lower() == CSV:
+        write_rows(out, NUMBERS, [row for one in found for row in _rows_of(one, level, metric)])
+    elif out is not None:
         with atomic_file(out) as temporary:
             temporary.write_text(markdown(table), "utf-8")
     if as_json:
         say_json([_to_json(one, level, metric) for one in found])
     else:
         show_table(table.as_rich())
+
+
+def _check_kind(out: Path) -> None:
+    """Raise unless a file is named as one of a kind that is written.
+
+    Raises:
+        ConfigError: another one, such as .tex.
+    """
+    if out.suffix.lower() not in (CSV, *MARKDOWN):
+        raise ConfigError(
+            item=f"--out {str(out)!r}",
+            wanted="a file of Markdown (.md) or of numbers (.csv)",
+            got=f"the ending {out.suffix!r}",
+            fix="name one of these; for LaTeX: miue.compare(folders).to_frame().to_latex() in Python",
+        )
+
+
+def _rows_of(one: Compared, level: str, metrics: list[str] | None) -> list[list[Any]]:
+    """Return the metrics of a cross-validation as numbers, in the order in which they are asked for."""
+    names = metrics or [name for at, name in one.summaries if at == level]
+    rows = []
+    for name in names:
+        if (summary := one.summaries.get((level, name))) is not None:
+            difference = one.differences.get((level, name))
+            found = (None, None) if difference is None else (difference.mean, difference.p)
+            numbers = (summary.runs, summary.mean, summary.std, summary.low, summary.high)
+            rows.append([one.name, level, name, *numbers, *found])
+    return rows
 
 
 def _to_json(one: Compared, level: str, metrics: list[str] | None) -> dict[str, Any]:

@@ -291,6 +291,11 @@ def _rows(levels: Sequence[LevelEvaluation], classes: Sequence[str]) -> Iterator
         if any(level.confidence_measure != measure for level in used):
             confs = (level.by_measure[measure].confidence.auroc if level in used else None for level in levels)
             yield Row(f"Conf., AUROC by {measure}", tuple(confs))
+    for score in _own_scores(levels):
+        confs = (
+            level.by_measure[score].confidence.auroc if score in level.by_measure else None for level in levels
+        )
+        yield Row(f"Conf., AUROC by {score}", tuple(confs))
     for score in _scores(levels):
         for ood_set in sets:
             found = (_by_score(level, score, ood_set) for level in levels)
@@ -324,6 +329,13 @@ def _recall_titles(classes: Sequence[str]) -> list[str]:
     if len(classes) != 2:
         return [f"Recall of {name}" for name in classes]
     return [f"Specificity, recall of {classes[0]}", f"Sensitivity, recall of {classes[1]}"]
+
+
+def _own_scores(levels: Sequence[LevelEvaluation]) -> list[str]:
+    """Return the scores that are no distances, such as those that a user adds to a table."""
+    names = list(dict.fromkeys(name for level in levels for name in level.by_measure))
+    known = {*MEASURES, *PREFERRED_MEASURES}
+    return [name for name in names if name not in known and distance_of(name, names) is None]
 
 
 def _scores(levels: Sequence[LevelEvaluation]) -> list[str]:

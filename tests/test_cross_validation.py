@@ -178,6 +178,9 @@ def test_the_command(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "2 folds × 2 seeds" in result.output and "accuracy" in result.output
     assert json.loads((tmp_path / "cv" / "fold_1" / "seed_4" / "metrics.json").read_text())["seed"] == 4
+    evaluated = CliRunner().invoke(app, ["evaluate", str(tmp_path / "cv")])
+    first = tmp_path / "cv" / "fold_0" / "seed_3" / "predictions"
+    assert f"got a cross-validation; name those in it: {first}, " in str(evaluated.exception)
     none = [*command[:-1], str(tmp_path / "none"), "--splits", "none"]
     assert CliRunner().invoke(app, [*none, *options]).exit_code == 0
     assert (tmp_path / "none" / "splits.csv").read_text() == (tmp_path / "cv" / "splits.csv").read_text()

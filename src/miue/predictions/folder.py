@@ -381,8 +381,13 @@ def _write_csv(
 
 
 def _where_predictions_are(folder: Path) -> str:
-    """Return what to do where a path has no predictions, but perhaps folders in it have, such as all shards."""
-    inside = sorted(found.parent for name in ("bags.csv", EMPTY_SHARD) for found in folder.glob(f"*/{name}"))
+    """Return what to do where a path has no predictions, but perhaps folders in it have, such as all shards.
+
+    Those of a cross-validation have the predictions of each run.
+    """
+    depths = ("*", "fold_*/seed_*/predictions")
+    files = (f"{depth}/{name}" for depth in depths for name in ("bags.csv", EMPTY_SHARD))
+    inside = sorted(found.parent for file in files for found in folder.glob(file))
     if inside and not any((one / "store.json").exists() for one in inside):
         return f"name those in it: {first_few(str(one) for one in inside)}"
     return "make them with 'miue predict RUN BAGS --out FOLDER'" if folder.is_dir() else "check the path"

@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.methods import METHODS as METHODS
     from miue.model.config import TrainingConfig as TrainingConfig
     from miue.model.model import Model as Model
+    from miue.model.recipe import Recipe as Recipe
     from miue.networks import NETWORKS as NETWORKS
     from miue.networks.encoders import ENCODERS as ENCODERS
     from miue.pathology.export.folders import export as export
@@ -71,6 +72,7 @@ _PUBLIC = {
     "Model": "miue.model.model",
     "NETWORKS": "miue.networks",
     "Predictions": "miue.predictions.folder",
+    "Recipe": "miue.model.recipe",
     "DeferralGoal": "miue.calibration",
     "Segments": "miue.bags.segments",
     "TrainingConfig": "miue.model.config",

@@ -16,7 +16,7 @@ test test-long test-all docs: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.develop
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long and not slow and not gpu and not examples"
 
-# Whole commands and simulations of two seconds or more each, which continuous integration runs beside those.
+# Whole commands and simulations of more than a second or so each, which continuous integration runs beside those.
 test-long: $(VENV)/.develop
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "long and not slow and not gpu and not examples"
 

@@ -159,6 +159,7 @@ def test_nothing_unpickles() -> None:
         assert "allow_pickle=True" not in text
 
 
+@pytest.mark.long
 def test_text_reaches_a_terminal_through_one_module() -> None:
     """rich would read markup in it, and typer and print would pass on what a terminal obeys."""
     allowed = {"terminal.py": {"rich.table", "rich.text", "typer.echo"}, "__init__.py": {"print"}}

@@ -300,6 +300,7 @@ def test_an_export_beside_predictions_is_refused_before_anything_is_predicted(
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.long
 def test_an_export_beside_predictions_that_fails_names_the_command_to_write_it(
     slides: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -471,6 +472,7 @@ def test_a_folder_is_trained_on_and_predicted_directly(slides: tuple[Path, Path]
     assert list(miue.read_predictions(tmp_path / "all").bags.bag_ids) == list(every.ids)
 
 
+@pytest.mark.long
 def test_a_prediction_writes_exports_of_each_slide_beside_its_tables(
     slides: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -499,6 +501,7 @@ def test_a_prediction_writes_exports_of_each_slide_beside_its_tables(
     assert len(overlay["features"]) == (found.instances.bag_ids == slide).sum()
 
 
+@pytest.mark.long
 def test_a_slide_that_cannot_be_read_does_not_stop_a_prediction(slides: tuple[Path, Path], tmp_path: Path) -> None:
     folder, labels = slides
     model = miue.train(

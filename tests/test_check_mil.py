@@ -113,6 +113,7 @@ def test_the_interval_is_the_score_interval_by_the_variance_of_delong() -> None:
     assert (auc.low, auc.high) == pytest.approx(auroc_interval(wins.mean(), variance, [pair], owners=61))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bags", [FEWEST_TEST_BAGS, 100])
 def test_scores_by_chance_rarely_pass_or_fail_a_test_of_so_many_bags(bags: int) -> None:
     random, labels = np.random.default_rng(0), np.arange(bags) % 2

@@ -38,6 +38,7 @@ def values(*runs: tuple[int, int, float | None]) -> list[Value]:
     return [Value(fold, seed, "bags", "accuracy", value) for fold, seed, value in runs]
 
 
+@pytest.mark.long
 def test_every_fold_and_seed_is_run_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bags = separable_bags(24)
     splits = make_folds(bags, 3)
@@ -220,6 +221,7 @@ def test_runs_of_seeds_that_are_not_named_again_are_said_not_to_be_counted(tmp_p
     assert set(read_text_columns(cv / "runs.csv")["seed"]) == {"3", "4", "5"}
 
 
+@pytest.mark.long
 def test_folds_without_validation_bags_train_on_all_the_others(tmp_path: Path) -> None:
     miue.write_store(tmp_path / "store", separable_bags(40))
     words = ("cross-validate", tmp_path / "store", "--folds", "4", "--method", "softmax", "--quiet")

@@ -36,6 +36,7 @@ def bags_with(scores: dict[str, np.ndarray], **changes: object) -> Predictions:
     return predictions_of(same, np.zeros(count, np.int64), scores=scores, **changes)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_bags_of_the_same_kind_are_seldom_found_different() -> None:
     random = np.random.default_rng(0)
     runs, called = 500, 0
@@ -123,6 +124,7 @@ def features_moved(bags: BagDataset, by: float) -> BagDataset:
     return replace(bags, instances=np.asarray(bags.instances) + np.float32(by))
 
 
+@pytest.mark.long
 def test_the_commands_warn_of_bags_that_are_unlike_the_calibration(tmp_path: Path) -> None:
     bags = separable_bags(180, seed=5)
     splits = np.repeat(["train", "validation", "calibration", "test"], [60, 30, 50, 40])

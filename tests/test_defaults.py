@@ -47,6 +47,7 @@ def test_what_is_specified_replaces_what_follows_from_the_size() -> None:
     assert specified == by_size.model_copy(update={"stop_patience": 3})
 
 
+@pytest.mark.long
 def test_shell_python_estimator_and_cross_validation_share_the_rule_and_record_it(tmp_path: Path) -> None:
     bags = separable_bags(40)
     expected = Plan.of(Recipe(settings=BRIEF), bags).training_config.model_dump(exclude={"seed"})

@@ -153,6 +153,7 @@ def test_choosing_the_threshold_on_the_tested_bags_breaks_the_promise_that_testi
     assert naive > binom.ppf(0.9995, RUNS, 0.1)
 
 
+@pytest.mark.long
 def test_the_promise_covers_the_bags_that_also_pass_the_distribution_threshold() -> None:
     """Bags with a high score are right more often, so that taking them away raises the error of the rest."""
     random = np.random.default_rng(9)

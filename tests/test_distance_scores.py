@@ -142,6 +142,7 @@ def test_shifted_copies_keep_bags_and_mark_their_shift() -> None:
         shifted_copies(separable_bags(), seed=0)
 
 
+@pytest.mark.long
 def test_combined_is_standardized_by_all_held_out_bags_however_large_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

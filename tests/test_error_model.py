@@ -96,6 +96,7 @@ def test_it_finds_errors_that_only_the_instances_tell() -> None:
     assert errors.mean() == pytest.approx(wrong.mean(), abs=0.05)
 
 
+@pytest.mark.long
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=12), st.integers(0, 99))
 def test_a_bag_is_judged_by_itself_alone(sizes: list[int], seed: int) -> None:
     errors = fitted_to(*made([3] * 40))

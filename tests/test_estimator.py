@@ -253,6 +253,7 @@ def test_fit_holds_out_groups(arrays: list[np.ndarray], labels: np.ndarray) -> N
     )
 
 
+@pytest.mark.long
 def test_the_seed_follows_the_conventions_of_scikit_learn(arrays: list[np.ndarray], labels: np.ndarray) -> None:
     def fit(random_state: Any) -> np.ndarray:
         return classifier(random_state=random_state).fit(arrays, labels).predict_proba(arrays)

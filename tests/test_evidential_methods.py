@@ -259,6 +259,7 @@ def test_an_ensemble_as_a_dirichlet_has_evidence_and_the_same_probabilities() ->
     assert "vacuity" in evidential.uncertainties()
 
 
+@pytest.mark.long
 def test_the_dirichlet_of_draws_has_their_moments() -> None:
     """The moments of many draws of a Dirichlet distribution give it back."""
     alpha = np.array([2.0, 5.0, 0.7])

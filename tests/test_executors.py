@@ -143,6 +143,7 @@ def test_a_cross_validation_in_two_processes_writes_the_same_bytes(tmp_path: Pat
     assert written(tmp_path / "a" / "cv", TWO) == written(tmp_path / "b" / "cv")
 
 
+@pytest.mark.long
 def test_the_last_shard_of_a_cross_validation_writes_what_one_command_writes(tmp_path: Path) -> None:
     whole, out = written(tmp_path / "a" / "cv"), tmp_path / "b" / "cv"
     for number in (2, 3, 1):

@@ -95,6 +95,7 @@ def sizes_written(out: Path) -> dict[str, tuple[int, str]]:
 ROW, WIDE, LONE = [[0, 0], [512, 0], [1024, 0]], [[0, 0], [256, 0]], [[77, 1001]]
 
 
+@pytest.mark.long
 def test_a_slide_of_one_patch_has_the_patch_size_of_all_other_slides_where_these_agree(tmp_path: Path) -> None:
     slides_at(a=ROW, lone=LONE, c=ROW).save(tmp_path / "p")
     for command in ("geojson", "arrays", "heatmap", "geoparquet", "ome-tiff"):

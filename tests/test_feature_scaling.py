@@ -91,6 +91,7 @@ def test_a_scaling_that_does_not_exist_is_named() -> None:
         train_one_epoch(separable_bags(24), options={"encoder.scaling": "both"})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["softmax", "mirel", "sngp", "laplace"])
 @pytest.mark.parametrize(("factor", "offset"), [(2.0**-7, 0.0), (2.0**9, 100.0)])
 def test_predictions_do_not_depend_on_the_unit_of_all_features(method: str, factor: float, offset: float) -> None:
@@ -115,6 +116,7 @@ def test_predictions_need_not_depend_on_the_unit_of_any_feature() -> None:
     assert np.abs(by_one_number.bags.probabilities - expected.bags.probabilities).max() > 1e-3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["softmax", "mirel"])
 def test_small_features_are_learned_from_as_well(method: str) -> None:
     bags = in_units(separable_bags(60), 0.002, 0.5)

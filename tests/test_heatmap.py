@@ -199,6 +199,7 @@ def test_flagged_patches_that_touch_have_one_border(tmp_path: Path) -> None:
     assert share_of_border(40, lambda at: np.zeros(len(at), bool), tmp_path) == 0
 
 
+@pytest.mark.long
 def test_many_small_flagged_patches_do_not_hide_the_values(tmp_path: Path) -> None:
     assert 0.02 < share_of_border(200, lambda at: (at % 5 == 0).all(1), tmp_path) < 0.08
 

@@ -121,6 +121,7 @@ def test_a_card_says_what_the_model_is_and_states_no_license_unasked(run: Path) 
     assert "For research. Not for diagnosis" in text
 
 
+@pytest.mark.long
 def test_the_card_of_a_model_with_parts_of_others_says_what_to_install_and_its_commands_work(
     bags: BagDataset, tmp_path: Path, hub: Path
 ) -> None:
@@ -144,6 +145,7 @@ def test_the_card_of_a_model_of_miue_alone_asks_for_no_trust(run: Path) -> None:
     assert "trust" not in text and "not of miue" not in text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [

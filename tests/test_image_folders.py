@@ -213,6 +213,7 @@ def test_folders_of_images_are_trained_on_as_the_store_packed_of_them(
     assert models[0].weights_sha256 == models[1].weights_sha256
 
 
+@pytest.mark.long
 def test_they_are_inspected_predicted_and_found_by_another_process(
     pictures: tuple[Path, Path], tmp_path: Path
 ) -> None:

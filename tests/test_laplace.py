@@ -228,6 +228,7 @@ def test_updates_bound_the_spectral_norms_of_the_encoder() -> None:
     assert torch.equal(free.network.encoder.layers[0].weight, before)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["laplace", "sngp"])
 @pytest.mark.parametrize("network", EMBEDDING)
 def test_what_is_fitted_after_training_is_saved_and_resumed(method: str, network: str, tmp_path: Path) -> None:

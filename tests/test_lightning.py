@@ -99,6 +99,7 @@ def test_a_callback_is_called_at_the_end_of_every_epoch_of_every_network(
     assert epochs.seen == [epoch for log in wanted for epoch in log]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", slow_but(KINDS, ["mirel", "deep-ensemble"]))
 def test_a_run_that_a_callback_broke_off_resumes_to_the_same_files(
     kind: str, tmp_path: Path, bags: BagDataset
@@ -124,6 +125,7 @@ def test_callbacks_may_come_and_go_between_a_run_and_its_resume(
         assert model.weights_sha256 == wanted, name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("callback", "named"), [(Hoarder, "callback 'Hoarder'"), (Adder, "part 'mine'")])
 def test_a_callback_whose_state_is_no_plain_data_is_named_and_leaves_the_checkpoint(
     callback: type[Callback], named: str, tmp_path: Path, bags: BagDataset
@@ -137,6 +139,7 @@ def test_a_callback_whose_state_is_no_plain_data_is_named_and_leaves_the_checkpo
     assert train(bags, tmp_path / "run", if_exists="resume").weights_sha256 == wanted
 
 
+@pytest.mark.long
 def test_checkpoints_of_lightnings_own_are_written_into_the_run(tmp_path: Path, bags: BagDataset) -> None:
     kept = ModelCheckpoint(monitor="criterion", save_top_k=1)
     train(bags, tmp_path / "run", epochs=2, callbacks=[kept])
@@ -161,6 +164,7 @@ def test_a_logger_of_an_ensemble_is_refused_before_anything_is_written(tmp_path:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 def test_trainer_options_change_what_is_learned_and_must_stay_on_resume(tmp_path: Path, bags: BagDataset) -> None:
     clipped = {"gradient_clip_val": 1e-3}
     whole = train(bags, tmp_path / "whole", trainer_options=clipped)

@@ -332,6 +332,7 @@ def test_the_page_says_what_is_the_case_and_escapes_names() -> None:
     assert "Check scanner" not in calm
 
 
+@pytest.mark.long
 def test_a_deployed_model_is_watched_from_predictions_to_page(tmp_path: Path) -> None:
     bags = separable_bags(140)
     write_store(tmp_path / "store", bags.subset(np.arange(40)))

@@ -167,6 +167,7 @@ def test_the_residual_keeps_the_side_of_an_instance_of_two_classes(
     assert (of_r.diff() * score >= 0).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("network", ONE_SIDED_NETWORKS)
 def test_a_one_sided_network_is_trained_saved_loaded_and_wrapped(network: str, tmp_path: Path) -> None:
     bags = separable_bags()

@@ -221,6 +221,7 @@ def test_damaged_checksums_are_named(slides: tuple[Path, Path], tmp_path: Path, 
         verify(tmp_path / "store")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["checksums.csv", "instances.npy", "pack.json"])
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe damaged", b"1,2,3\n", b"x,y," + b"0" * 64 + b"\n"])
 def test_a_packing_whose_remains_are_damaged_begins_anew(

@@ -43,6 +43,7 @@ def test_stored_predictions_evaluate_to_the_numbers_of_those_in_memory(
     assert evaluate(read_predictions(tmp_path / "p")).to_json() == evaluate(predictions).to_json()
 
 
+@pytest.mark.long
 @settings(max_examples=8)
 @given(
     sizes=st.lists(st.one_of(st.just(1), st.integers(1, 9), st.just(40)), min_size=1, max_size=9),

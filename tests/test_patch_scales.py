@@ -100,6 +100,7 @@ def test_scales_are_kept_by_stores_and_joined_of_parts(tmp_path: Path) -> None:
     assert json.loads(run("inspect", tmp_path / "packed", "--json"))["patch scales"] == [AT_20]
 
 
+@pytest.mark.long
 def test_bags_of_another_scale_than_in_training_are_warned_of(tmp_path: Path) -> None:
     """Features of patches of twice the width mean something else, and a model predicts as if nothing were."""
     bags = load_bags(folder_of(tmp_path / "train", *[20] * 20)).bags

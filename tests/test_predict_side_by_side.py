@@ -80,6 +80,7 @@ def test_two_processes_write_the_bytes_of_one(trained: Path, tmp_path: Path) -> 
     assert [path.name for path in (tmp_path / "b").iterdir() if path.is_dir()] == ["predictions"]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("small_batches")
 def test_tables_in_csv_are_those_of_one_process(trained: Path, tmp_path: Path) -> None:
     model, bags = opened(trained)
@@ -123,6 +124,7 @@ def killed_after_the_first(tasks: list[Task], *_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("small_batches")
 def test_shards_of_another_prediction_that_was_killed_are_not_used(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -138,6 +140,7 @@ def test_shards_of_another_prediction_that_was_killed_are_not_used(
     assert contents(tmp_path / "out" / "p") == contents(tmp_path / "whole" / "p")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("small_batches")
 def test_shards_of_a_model_whose_distances_changed_meanwhile_are_not_used(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -165,6 +168,7 @@ def test_shards_of_a_model_whose_distances_changed_meanwhile_are_not_used(
     assert contents(tmp_path / "out" / "p") == contents(tmp_path / "whole" / "p")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("changed", ["an instance", "a patient"])
 def test_shards_of_bags_that_changed_meanwhile_are_not_used(trained: Path, tmp_path: Path, changed: str) -> None:

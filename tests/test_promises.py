@@ -147,6 +147,7 @@ def test_the_error_among_the_kept_is_kept_at_the_confidence(
     assert answered > 0.2 * runs
 
 
+@pytest.mark.long
 @MANY
 @WORLDS
 @PATIENTS

@@ -227,6 +227,7 @@ def test_the_reading_process_ends_itself_where_the_one_that_asked_was_killed(
     assert ends(reader, 20)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("hangs")
 def test_a_script_without_a_main_guard_gets_the_error(two_files: Path, scripts: Start) -> None:
     script, reader = scripts(two_files, 1)

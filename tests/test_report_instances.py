@@ -181,6 +181,7 @@ def test_the_place_of_an_instance_is_told_by_the_first_predictions_that_know_it(
     assert instances.coords.values[:4].tolist() == [[7, 7], [256, 0], [0, 0], [7, 7]]
 
 
+@pytest.mark.long
 def test_flags_of_each_run_are_kept_with_their_promise_and_counted_in_all(tmp_path: Path) -> None:
     flagged, plain = flagged_slides(40, 400), on_a_slide(made_predictions(40, 400, seed=1))
     assert flagged.instances is not None and flagged.instances.flagged is not None

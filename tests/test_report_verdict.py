@@ -252,6 +252,7 @@ def test_ten_copies_of_each_bag_of_a_patient_make_no_interval_narrower() -> None
     assert wide["high"][-1] - wide["low"][-1] < 1.1 * (narrow["high"][-1] - narrow["low"][-1])
 
 
+@pytest.mark.long
 def test_the_page_shows_verdict_cases_and_differences(tmp_path: Path) -> None:
     other = made_predictions(90, seed=5, provenance=Provenance(method="other"))
     shown, _ = reported(tmp_path, made_predictions(90), other)

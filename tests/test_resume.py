@@ -170,6 +170,7 @@ def test_fewer_epochs_end_a_training_where_it_is(kind: str, tmp_path: Path) -> N
     assert not (tmp_path / "run" / "calibration.json").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", slow_but(KINDS, ["mlp", "bayes-mil", "ensemble"]))
 def test_other_distances_are_fitted_without_training_again(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

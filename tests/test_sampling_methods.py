@@ -70,6 +70,7 @@ def test_an_expected_entropy_above_the_entropy_is_refused() -> None:
         Draws(torch.tensor([[0.9, 0.1]]), torch.tensor([0.6]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("method", "options"), DRAWING)
 def test_predictions_with_draws_depend_on_the_seed_alone(
     method: str, options: dict[str, int], bags: BagDataset, tmp_path: Path

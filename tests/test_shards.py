@@ -79,6 +79,7 @@ def shards(predicted: Path, tmp_path: Path) -> list[Path]:
     return [tmp_path / "shards" / str(number) for number in range(1, COUNT + 1)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("calibrated", slow_but([False, True], [True]))
 def test_the_jobs_of_a_slurm_array_merged_are_the_bytes_of_one_command(
     calibrated: bool, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -150,6 +151,7 @@ def test_a_shard_holds_its_part_of_the_bags(trained: Path, shards: list[Path]) -
     assert ids == list(miue.read_store(trained / "store").ids)
 
 
+@pytest.mark.long
 def test_the_jobs_of_a_slurm_array_cross_validate_into_one_folder(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

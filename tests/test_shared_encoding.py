@@ -85,6 +85,7 @@ def test_the_layers_before_dropout_see_each_instance_once(encoder: type[Encoder]
     assert sum(seen) == 144
 
 
+@pytest.mark.long
 @each_encoder
 @pytest.mark.parametrize("precision", ["float32", "bf16-mixed"])
 @pytest.mark.parametrize("at_once", [4096, 9])

@@ -65,6 +65,7 @@ def glass(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_real_slide_is_cut_as_asked_and_laid_out_as_trident_does(slide: Path, tmp_path: Path) -> None:
     result = run(slide, "--out", tmp_path, "--patch-px", 128, "--magnification", 10)
     assert result.exit_code == 0, result.output
@@ -397,6 +398,7 @@ def test_slides_cut_before_are_left_as_they_are_unless_cut_otherwise(slide: Path
     assert target.read_bytes() == b"not a file of features"
 
 
+@pytest.mark.long
 def test_features_of_another_slide_of_the_same_name_are_not_kept(slide: Path, tmp_path: Path) -> None:
     out, copy = tmp_path / "out", tmp_path / "second_hospital" / slide.name
     words = ("--out", out, "--magnification", 5)
@@ -411,6 +413,7 @@ def test_features_of_another_slide_of_the_same_name_are_not_kept(slide: Path, tm
     assert "1 already there" in run(copy, *words).output  # of whose slide nothing is known
 
 
+@pytest.mark.long
 def test_a_slide_that_a_link_leads_to_has_the_name_of_the_link(slide: Path, tmp_path: Path) -> None:
     blob, link = tmp_path / "0123abcd", tmp_path / "slides" / "slide_1.svs"
     blob.write_bytes(slide.read_bytes())
@@ -461,6 +464,7 @@ def test_a_full_disk_ends_the_command_that_skips_bad_slides(slide: Path, tmp_pat
     assert "left out" not in result.output
 
 
+@pytest.mark.long
 def test_a_pixel_width_counts_for_slides_that_state_none_alone(slide: Path, tmp_path: Path) -> None:
     import tifffile
 

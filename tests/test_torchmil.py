@@ -206,6 +206,7 @@ def test_a_saved_model_loads_in_a_process_that_has_not_imported_torchmil(tmp_pat
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.long
 def test_mirel_learns_with_the_attention_of_torchmil() -> None:
     bags = separable_bags(80)
     settings = {"max_epochs": 12, "learning_rate": 1e-2}
@@ -220,6 +221,7 @@ def test_mirel_learns_with_the_attention_of_torchmil() -> None:
     assert np.mean(predictions.instances.predicted == held_back.instance_labels.values) > 0.9
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["softmax", "deep-ensemble", "mc-dropout", "edl", "i-edl"])
 def test_other_methods_take_torchmil_networks(method: str) -> None:
     options = {

@@ -76,6 +76,7 @@ def test_numbers_of_classes_without_names_have_no_gaps(labels: tuple[int, ...], 
         quick_train(bags)
 
 
+@pytest.mark.long
 def test_a_model_that_learned_nothing_says_what_its_network_could_try() -> None:
     bags = separable_bags(32)
     for weights, said in (("normal", True), ("uniform", False)):
@@ -95,6 +96,7 @@ def test_bags_of_one_class_have_no_class_shares_to_compare_with(bags: BagDataset
     assert model.training.constant_criterion is None and not model.training.warning
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(bags: BagDataset) -> None:
     first, second, other = (quick_train(bags, settings={"seed": s}).method.state_dict() for s in (7, 7, 8))
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -185,6 +187,7 @@ def read_log(run: Path) -> list[dict[str, float]]:
         return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
 
 
+@pytest.mark.long
 def test_training_stops_early_halves_its_rate_and_keeps_the_best_epoch(tmp_path: Path) -> None:
     noise = separable_bags(40, seed=3)
     random = np.random.default_rng(0)

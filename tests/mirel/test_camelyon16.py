@@ -332,6 +332,7 @@ BAD = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", BAD)
 def test_what_cannot_be_used_is_named_with_what_to_do(source: Path, case: str) -> None:
     spoil, make, message = BAD[case]

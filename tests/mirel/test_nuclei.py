@@ -221,6 +221,7 @@ def test_the_table_is_mean_over_folds_then_mean_and_deviation_over_whole_repetit
     assert "; I-EDL 10 10 9 0 0;" in page
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("quick")
 def test_shifts_are_detected_by_a_model_that_is_calibrated_on_bags_of_its_own(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -72,6 +72,7 @@ def test_what_is_higher_by_less_than_is_tolerated_does_not_count() -> None:
     assert choice_table(replace(INITIAL_WEIGHTS, tolerance=0.02), rows_of(three))[1] == OTHER
 
 
+@pytest.mark.long
 def test_what_was_trained_is_not_trained_again(tmp_path: Path) -> None:
     out = tmp_path / "validation.csv"
     vectors = Data(INITIAL_WEIGHTS.data["vectors"].bags, settings={"max_epochs": 1, "bags_per_update": 64})
@@ -88,6 +89,7 @@ def test_what_was_trained_is_not_trained_again(tmp_path: Path) -> None:
         measure_choice(choice, ["vector"], [3], tmp_path, out)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["gaussian", "digits"])
 def test_features_are_scaled_in_every_way(name: str, tmp_path: Path) -> None:
     data = replace(SCALING.data[name], settings={"max_epochs": 1, "bags_per_update": 64})

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from commands import run
+from fast import slow_but
 from lightning.pytorch.callbacks import Callback
 from made_bags import separable_bags
 
@@ -97,7 +98,7 @@ def test_a_cross_validation_says_how_many_runs_are_kept(store: Path, tmp_path: P
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("by", slow_but([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], [signal.SIGTERM]))
 def test_any_other_command_says_that_nothing_half_written_was_left(by: signal.Signals, tmp_path: Path) -> None:
     out = tmp_path / "store"
     said = interrupted(tmp_path / ".store.lock", "data", "make", "digits-bags", "--out", out, by=by)

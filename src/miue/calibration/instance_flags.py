@@ -15,7 +15,7 @@ from miue.calibration.compared import round_scores
 from miue.calibration.ranks import check_share, exact
 from miue.common.arguments import check_fields
 from miue.common.errors import ConfigError, DataError, unknown_name
-from miue.common.plural import plural
+from miue.common.plural import is_or_are, plural
 from miue.predictions.instance_errors import ERROR_PROBABILITY, probabilities_by_error
 from miue.predictions.provenance import Provenance
 from miue.predictions.table import PredictionTable
@@ -203,8 +203,8 @@ class InstanceFlags(BaseModel):
         """What is promised, in words."""
         of = " drawn from a new patient" if self.patients is not None else ""
         if self.guarantee == "no-false-flag":
-            more = "1 instance is" if self.allowed == 1 else f"{self.allowed} instances are"
-            what = "any instance is" if self.allowed == 0 else f"more than {more}"
+            more = f"more than {plural(self.allowed, 'instance')} {is_or_are(self.allowed)}"
+            what = "any instance is" if self.allowed == 0 else more
             return f"on a new negative bag{of}, {what} flagged with chance at most {self.level:g}"
         if self.guarantee == "false-positives":
             capped = f"more than {self.cap} counted as {self.cap}"

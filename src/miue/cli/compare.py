@@ -94,15 +94,9 @@ def _check_kind(out: Path) -> None:
 
 def _rows_of(one: Compared, level: str, metrics: list[str] | None) -> list[list[Any]]:
     """Return the metrics of a cross-validation as numbers, in the order in which they are asked for."""
-    names = metrics or [name for at, name in one.summaries if at == level]
-    rows = []
-    for name in names:
-        if (summary := one.summaries.get((level, name))) is not None:
-            difference = one.differences.get((level, name))
-            found = (None, None) if difference is None else (difference.mean, difference.p)
-            numbers = (summary.runs, summary.mean, summary.std, summary.low, summary.high)
-            rows.append([one.name, level, name, *numbers, *found])
-    return rows
+    numbers = one.numbers()
+    keys = [(level, name) for name in metrics] if metrics else [key for key in numbers if key[0] == level]
+    return [[numbers[key][column] for column in NUMBERS] for key in keys if key in numbers]
 
 
 def _to_json(one: Compared, level: str, metrics: list[str] | None) -> dict[str, Any]:

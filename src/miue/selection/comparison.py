@@ -62,6 +62,14 @@ class Compared:
     differences: dict[tuple[str, str], Difference]
     same_tests: bool
 
+    def numbers(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """Return each (level, metric) as a row of numbers, with its difference to the first and its p-value."""
+        return {
+            key: {"name": self.name, **asdict(summary), "difference": pair and pair.mean, "p": pair and pair.p}
+            for key, summary in self.summaries.items()
+            for pair in [self.differences.get(key)]
+        }
+
     def cells(self, level: str, metrics: Sequence[str]) -> tuple[str, ...]:
         """Return the name, the runs and each metric as texts, shares in percent."""
         keys = [(level, name) for name in metrics]
@@ -125,13 +133,7 @@ class Comparison(PrintsAsTable, tuple[Compared, ...]):
         Raises:
             ConfigError: pandas is not installed.
         """
-        rows = [
-            {"name": one.name, **asdict(summary), "difference": pair and pair.mean, "p": pair and pair.p}
-            for one in self
-            for key, summary in one.summaries.items()
-            for pair in [one.differences.get(key)]
-        ]
-        return require_pandas().DataFrame(rows)
+        return require_pandas().DataFrame([row for one in self for row in one.numbers().values()])
 
 
 def compare(folders: Sequence[Path | str]) -> Comparison:

@@ -13,9 +13,12 @@ import pytest
 import torch
 from made_bags import separable_bags
 from scipy import sparse
+from sklearn.metrics import roc_auc_score
 
 import miue
 from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
+from miue.bags.ood_flags import OodFlags
 from miue.common.errors import ConfigError, DataError, MiueError
 from miue.io.load import load_bags
 from miue.io.store.store import read_store, write_store
@@ -328,3 +331,20 @@ def test_bytes_in_another_encoding_are_refused(what: str) -> None:
     columns: dict[str, Any] = {"labels": [0, 1], what: ["M\u00fcller".encode("latin-1"), b"b"]}
     with pytest.raises(DataError, match=f"the {what}: expected text in UTF-8, got b'M.xfcller'"):
         BagDataset.from_arrays([np.ones((1, 2))] * 2, **columns)
+
+
+def test_numpy_takes_labels_and_flags_that_are_all_known() -> None:
+    bags = BagDataset.from_arrays([np.ones((2, 3))] * 4, [0, 1, 0, 1])
+    assert roc_auc_score(bags.labels, [0.1, 0.9, 0.2, 0.8]) == 1.0
+    assert np.array(bags.labels, np.float32).dtype == np.float32
+    assert np.asarray(OodFlags.of([True, False])).tolist() == [True, False]
+    changed = np.array(bags.labels)
+    changed[:] = 7
+    assert bags.labels.values.max() == 1
+
+
+def test_numpy_does_not_take_labels_of_which_one_is_unknown() -> None:
+    with pytest.raises(DataError, match=r"label 1: .* unknown .* \.values where \.known"):
+        np.asarray(Labels.of([0, None, 1]))
+    with pytest.raises(DataError, match="is_ood 0: "):
+        np.asarray(OodFlags.unknown(2))

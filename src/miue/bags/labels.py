@@ -21,11 +21,14 @@ LabelSequence = Collection[Any]
 
 @dataclass(frozen=True)
 class Labels:
-    """Class indices of which some may be unknown.
+    """Class indices of which some may be unknown; where all are known, NumPy takes them as an array.
 
     Attributes:
         values: class index from 0; zero and without meaning where ``known`` is false.
         known: whether the label is known.
+
+    >>> np.asarray(Labels.of([0, 1])).tolist()
+    [0, 1]
     """
 
     values: Int64[np.ndarray, "n"]
@@ -65,6 +68,9 @@ class Labels:
     def __getitem__(self, index: Any) -> Labels:
         return Labels(self.values[index], self.known[index])
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return array_if_known(self.values, self.known, "label", dtype, copy)
+
     @property
     def num_classes(self) -> int:
         """One more than the highest label that is known, 0 where none is."""
@@ -84,6 +90,24 @@ class Labels:
     def concatenate(cls, parts: Sequence[Labels]) -> Labels:
         """Return the labels of all parts, one after the other."""
         return cls(np.concatenate([part.values for part in parts]), np.concatenate([part.known for part in parts]))
+
+
+def array_if_known(
+    values: np.ndarray, known: Bool[np.ndarray, "*n"], item: str, dtype: Any, copy: bool | None
+) -> np.ndarray:
+    """Return the values as NumPy's ``__array__`` does.
+
+    Raises:
+        DataError: one is not known, which an array could not say.
+    """
+    if not known.all():
+        raise DataError(
+            item=f"{item} {int(np.argmin(known))}",
+            wanted=f"a known {item}, to make an array of all",
+            got="an unknown one",
+            fix="take .values where .known is true",
+        )
+    return np.array(values, dtype=dtype, copy=copy)
 
 
 def read_labels(labels: LabelSequence, class_names: Sequence[str] = ()) -> tuple[Labels, tuple[str, ...]]:

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int64
 
+from miue.bags.labels import array_if_known
 from miue.common.errors import DataError
 
 
 @dataclass(frozen=True)
 class OodFlags:
-    """Whether items are out of distribution, of which it may be unknown.
+    """Whether items are out of distribution, or unknown; where all are known, NumPy takes them as an array.
 
     Attributes:
         values: whether an item is out of distribution; false and without meaning where ``known`` is false.
@@ -82,3 +83,6 @@ class OodFlags:
 
     def __getitem__(self, index: Any) -> OodFlags:
         return OodFlags(self.values[index], self.known[index])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return array_if_known(self.values, self.known, "is_ood", dtype, copy)

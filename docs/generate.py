@@ -16,6 +16,7 @@ from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS, READERS
 from miue.common.registry import Registry
 from miue.common.tables import read_rows
 from miue.distributions.measures import MEASURES
+from miue.model.config import TrainingConfig
 from miue.model.options import option_parameters
 from miue.model.part import find_part
 
@@ -54,7 +55,7 @@ COMMANDS = (
 
 MIL_CHECKS = Path(__file__).parents[1] / "results" / "checks" / "mil.csv"
 MIL_TEST = ("single-concept", "300")  # test and training bags that every network was checked with
-HEAD = """# Networks, encoders, methods and measures by name
+HEAD = """# Networks, encoders, methods, measures and settings by name
 
 Generated from the source. These names and options hold on the command line, in `miue.train` and in the
 scikit-learn classifier; [a part of your own](howto/own_network.md) is passed in the same way.
@@ -107,10 +108,30 @@ def parts_page() -> str:
             ("`--method`", "what it is", "options (`--set method.…`)", "instances from (`--estimator`)"), methods
         ),
         "Distances": table(("`--distance`", "what it is"), [row[:2] for row in described(DISTANCES)]),
+        "Training settings": table(("`--set`", "values", "default", "what it is"), settings()),
         "Measures": table(("measure", "uncertainty", "what it is"), measures),
         "Bag files": table(("ending", "what is read"), [(f, summary(READERS[f])) for f in READERS.own_names()]),
     }
     return HEAD + "".join(f"\n## {title}\n\n{rows}" for title, rows in sections.items())
+
+
+def settings() -> list[tuple[str, str, str, str]]:
+    """Return name, values, default and meaning of every setting of training."""
+    schema = TrainingConfig.model_json_schema()["properties"]
+    rows = []
+    for name, field in TrainingConfig.model_fields.items():
+        values = ", ".join(f"`{value}`" for value in schema[name].get("enum", ())) or value_range(schema[name])
+        default = "by the size of the data" if field.is_required() else f"`{literal(field.default)}`"
+        rows.append((name, values, default, str(field.description)))
+    return rows
+
+
+def value_range(field: dict[str, Any]) -> str:
+    """Return the values a JSON schema allows, in words."""
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    limits = [f"{sign} {field[key]:g}" for key, sign in signs.items() if key in field and field[key] < 2**53]
+    kind = {"integer": "whole number", "number": "number", "boolean": "`true`, `false`"}[field["type"]]
+    return " ".join([kind, ", ".join(limits)]).strip()
 
 
 def mil_assumption(network: str) -> str:

@@ -27,11 +27,13 @@ from miue.selection.cross_validation import cross_validate
 from miue.training.callbacks import BestWeights
 from miue.training.module import optimizer_and_schedule
 
+RARE = [*range(1, 24, 2), 0, 2, 4]  # three of fifteen are positive
 KINDS: dict[str, tuple[BagDataset, dict[str, Any]]] = {
     "lenet": (bright_bags(side=16), {"encoder": "lenet", "options": {"encoder.dropout": 0.2}}),
     "alexnet": (bright_bags(12, side=15, channels=3), {"encoder": "alexnet"}),
     "compact": (bright_bags(), {"encoder": "compact"}),
     "mlp": (separable_bags(24), {"encoder": "mlp", "options": {"encoder.scaling": "each"}}),
+    "rare class": (separable_bags(24).subset(RARE), {"encoder": "mlp", "settings": {"class_balanced": True}}),
     "torchmil-transmil": (bright_bags(), {"network": "torchmil-transmil", "method": "softmax"}),
     "bayes-mil": (bright_bags(), {"method": "bayes-mil"}),
     "ensemble": (bright_bags(), {"method": "deep-ensemble", "options": {"method.size": 2}}),
@@ -46,8 +48,11 @@ def train(kind: str, out: Path, **more: Any) -> miue.Model:
     if kind.startswith("torchmil") and importlib.util.find_spec("torchmil") is None:
         pytest.skip("needs torchmil")
     bags, options = KINDS[kind]
-    settings = {"seed": 7, "max_epochs": 4, "learning_rate": 3e-3, **more.pop("settings", {})}
-    return miue.train(bags, settings=settings, out=out, progress=False, device="cpu", **options, **more)
+    options = {**options, **more}
+    settings = {"seed": 7, "max_epochs": 4, "learning_rate": 3e-3}
+    for of_kind_or_test in (KINDS[kind][1], more):
+        settings |= of_kind_or_test.get("settings", {})
+    return miue.train(bags, **{**options, "settings": settings}, out=out, progress=False, device="cpu")
 
 
 def kill_after(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ def test_every_epoch_sees_every_bag_once_in_another_order(bags: BagDataset) -> N
 
 
 def test_an_epoch_is_judged_by_likelihood_and_error_of_all_validation_bags() -> None:
-    sums, p = EpochSums(), torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], dtype=torch.float64)
+    sums, p = EpochSums(np.ones(2)), torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], dtype=torch.float64)
     sums.add_update(0.5)
     sums.add_update(1.5)
     sums.add_validation(p[:2].log(), torch.tensor([0, 1]))
@@ -173,7 +173,10 @@ def test_ordered_batches_hold_whole_bags_within_the_limit(bags: BagDataset) -> N
 def test_weight_decay_leaves_biases_alone(bags: BagDataset) -> None:
     method = quick_train(bags).method
     module = TrainingModule(
-        method, TrainingConfig.model_validate({**settings_by_size(500, 5000), "weight_decay": 0.5}), 8
+        method,
+        TrainingConfig.model_validate({**settings_by_size(500, 5000), "weight_decay": 0.5}),
+        8,
+        np.ones(2),
     )
     decayed, others = module.configure_optimizers().param_groups
     assert decayed["weight_decay"] == 0.5

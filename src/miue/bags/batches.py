@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
+from jaxtyping import Int64
 
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch
@@ -63,7 +64,14 @@ def read_ahead(read: Callable[[Group], Batch], groups: Iterable[Group], ahead: i
 
 
 def shuffled_batches(
-    dataset: BagDataset, bags_per_batch: int, *, seed: int, epoch: int, rank: int = 0, processes: int = 1
+    dataset: BagDataset,
+    bags_per_batch: int,
+    *,
+    seed: int,
+    epoch: int,
+    class_balanced: bool = False,
+    rank: int = 0,
+    processes: int = 1,
 ) -> PackedBatches:
     """Return the batches of one epoch; their order depends on ``seed`` and ``epoch`` alone.
 
@@ -74,13 +82,31 @@ def shuffled_batches(
         bags_per_batch: bags of an update.
         seed: of the order.
         epoch: likewise.
+        class_balanced: draw as many bags of each class, not each bag once; for that all labels have to be known.
         rank: of several processes, each of which gets a share of every batch.
         processes: how many there are.
     """
-    order = np.random.default_rng(derive_seed(seed, epoch)).permutation(len(dataset))
+    random = np.random.default_rng(derive_seed(seed, epoch))
+    order = _evenly(dataset.labels.values, random) if class_balanced else random.permutation(len(dataset))
     full = len(order) // bags_per_batch * bags_per_batch
     groups = list(order[:full].reshape(-1, bags_per_batch)) if full else [order]
     return PackedBatches(dataset, [group[rank::processes] for group in groups])
+
+
+def _evenly(labels: Int64[np.ndarray, "n"], random: np.random.Generator) -> Int64[np.ndarray, "n"]:
+    """Return n positions in random order, of each class as many, give or take one.
+
+    Of a frequent class some are left out. Those of a rare class are repeated, each as often as the others, give or
+    take once.
+    """
+    classes = random.permutation(np.unique(labels))
+    shares = np.diff(np.linspace(0, len(labels), len(classes) + 1).round().astype(int))
+    drawn = []
+    for label, share in zip(classes, shares, strict=True):
+        members = np.flatnonzero(labels == label)
+        rounds = [random.permutation(members) for _ in range(-(-share // len(members)))]
+        drawn.append(np.concatenate(rounds)[:share])
+    return random.permutation(np.concatenate(drawn))
 
 
 def ordered_batches(dataset: BagDataset, max_instances: int) -> PackedBatches:

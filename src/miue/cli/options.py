@@ -126,8 +126,8 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Any other option, such as learning_rate=2e-4, max_epochs=50, network.hidden=128 or "
-        "method.routing=through-estimator. Repeat it.",
+        help="Any other option, such as learning_rate=2e-4, max_epochs=50, class_balanced=true, "
+        "network.hidden=128 or method.routing=through-estimator. Repeat it.",
         rich_help_panel=TRAINING,
     ),
 ]

@@ -162,6 +162,10 @@ class TrainingConfig(BaseModel):
     learning_rate: float = Field(default=1e-4, gt=0, description="of Adam, at the start")
     weight_decay: float = Field(default=1e-5, ge=0, description="on weights, not on biases or norms")
     bags_per_update: int = Field(ge=1, description="bags that share one update")
+    class_balanced: bool = Field(
+        default=False,
+        description="an epoch takes as many bags of each class, not each bag once",
+    )
     precision: Precision = Field(
         default="float32", description="of the encoder in training; bf16-mixed is faster where a device has it"
     )

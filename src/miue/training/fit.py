@@ -34,7 +34,7 @@ from miue.tasks import LOCAL, Executor
 from miue.training.callbacks import MIN_DELTA, BestWeights, EpochLog, EpochProgress
 from miue.training.checkpoint import SafetensorsCheckpointIO, epochs_in
 from miue.training.interrupts import StopAfterBatch, interrupts_after_batches
-from miue.training.module import AveragingStrategy, TrainingData, TrainingModule
+from miue.training.module import AveragingStrategy, TrainingData, TrainingModule, validation_weights
 from miue.training.plan import check_labels
 from miue.training.trackers import Tracking, opened_loggers
 
@@ -178,7 +178,7 @@ def fit(
         opened_loggers(run.tracking if run.is_first else Tracking(), run.folder, config, trained) as loggers,
     ):
         trainer = _trainer(config, run, best, stop, loggers, max_epochs=max(config.max_epochs, trained))
-        module = TrainingModule(method, config, data.bags_of_update)
+        module = TrainingModule(method, config, data.bags_of_update, validation_weights(validation, config))
         try:
             trainer.fit(module, data, ckpt_path=checkpoint)
         except SystemExit as ended:  # Lightning's answer to an interrupt

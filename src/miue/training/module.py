@@ -7,7 +7,7 @@ from typing import Any
 import lightning.pytorch as pl
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64, Int64
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
@@ -29,11 +29,16 @@ VALIDATION_INSTANCES = 1024  # instances per validation batch
 
 
 class EpochSums:
-    """What one epoch adds up, and the values made of it when it ends."""
+    """What one epoch adds up, and the values made of it when it ends.
 
-    def __init__(self) -> None:
-        self.loss = self.nll = self.errors = 0.0
-        self.updates = self.bags = 0
+    Args:
+        class_weights: what a validation bag of each class counts.
+    """
+
+    def __init__(self, class_weights: Float64[np.ndarray, "C"]) -> None:
+        self.class_weights = torch.from_numpy(class_weights)
+        self.loss = self.nll = self.errors = self.bags = 0.0
+        self.updates = 0
 
     def add_update(self, loss: float, share: float = 1.0) -> None:
         """Add the loss of one update, of which this process has a share."""
@@ -43,9 +48,11 @@ class EpochSums:
     def add_validation(self, log_probabilities: Float[Tensor, "B C"], labels: Int64[Tensor, "B"]) -> None:
         """Add NLL and errors of labeled bags."""
         picked = log_probabilities.gather(1, labels.unsqueeze(1)).squeeze(1)
-        self.nll -= float(in_double(picked).sum())
-        self.errors += float((log_probabilities.argmax(1) != labels).sum())
-        self.bags += len(labels)
+        wrong = log_probabilities.argmax(1) != labels
+        weights = self.class_weights[labels.cpu()]
+        self.nll -= float((weights * in_double(picked).cpu()).sum())
+        self.errors += float(weights[wrong.cpu()].sum())
+        self.bags += float(weights.sum())
 
     def values(self, epoch: int) -> dict[str, float]:
         """Return training loss, validation NLL and error, and the criterion, the sum of the last two.
@@ -55,7 +62,7 @@ class EpochSums:
         Raises:
             DataError: the loss of ``epoch`` is not finite.
         """
-        loss, nlls, errors, bags = sum_over_processes([self.loss, self.nll, self.errors, float(self.bags)])
+        loss, nlls, errors, bags = sum_over_processes([self.loss, self.nll, self.errors, self.bags])
         nll, error, train_loss = nlls / bags, errors / bags, loss / self.updates
         if not (abs(nll) < float("inf") and abs(train_loss) < float("inf")):
             raise DataError(
@@ -94,6 +101,17 @@ def _lay_out_like_parameters(optimizer: Optimizer) -> None:
                     state[name] = same.copy_(value)
 
 
+def validation_weights(bags: BagDataset, config: TrainingConfig) -> Float64[np.ndarray, "C"]:
+    """Return what a validation bag of each class counts: 1, or as much as makes all classes count the same.
+
+    A class without validation bags counts nothing.
+    """
+    counts = np.bincount(bags.labels.values[bags.labels.known], minlength=bags.num_classes)
+    if not config.class_balanced:
+        return np.ones(len(counts))
+    return np.divide(counts.sum() / np.count_nonzero(counts), counts, where=counts > 0, out=np.zeros(len(counts)))
+
+
 class AveragingStrategy(DDPStrategy):
     """Several processes whose gradients the module averages itself, once for each update.
 
@@ -115,16 +133,23 @@ class TrainingModule(pl.LightningModule):
         method: what is trained.
         config: how.
         bags_of_update: bags that share one update, over all processes.
+        class_weights: what a validation bag of each class counts.
     """
 
-    def __init__(self, method: Method, config: TrainingConfig, bags_of_update: int) -> None:
+    def __init__(
+        self,
+        method: Method,
+        config: TrainingConfig,
+        bags_of_update: int,
+        class_weights: Float64[np.ndarray, "C"],
+    ) -> None:
         super().__init__()
-        self.bags_of_update = bags_of_update
+        self.bags_of_update, self.class_weights = bags_of_update, class_weights
         self.method = method
         self.config = config
         self.schedule: ReduceLROnPlateau | None = None
         self._schedule_state: dict[str, Any] | None = None
-        self._sums = EpochSums()
+        self._sums = EpochSums(class_weights)
 
     def configure_optimizers(self) -> Optimizer:
         """Return Adam, and keep its schedule."""
@@ -137,7 +162,7 @@ class TrainingModule(pl.LightningModule):
         """Seed dropout from seed and epoch, so that an epoch is the same however training got there."""
         rank = (self.global_rank,) if self.trainer.world_size > 1 else ()
         torch.manual_seed(derive_seed(self.config.seed, self.current_epoch, *rank))
-        self._sums = EpochSums()
+        self._sums = EpochSums(self.class_weights)
 
     def training_step(self, batch: BagBatch, batch_idx: int) -> Tensor:
         """Return the loss of one update.
@@ -235,6 +260,7 @@ class TrainingData(pl.LightningDataModule):
             self.config.bags_per_update,
             seed=self.config.seed,
             epoch=self.trainer.current_epoch,
+            class_balanced=self.config.class_balanced,
             rank=self.trainer.global_rank,
             processes=self.trainer.world_size,
         )

@@ -29,7 +29,7 @@ from miue.common.terminal import say
 from miue.common.torch_state import own_torch_state
 from miue.io.splits.files import write_splits
 from miue.methods import Method
-from miue.model.config import build_method, member_seeds
+from miue.model.config import TrainingConfig, build_method, member_seeds
 from miue.model.feature_scores import DistanceLike, fit_distances
 from miue.model.model import Model
 from miue.model.part import PartLike
@@ -43,6 +43,7 @@ from miue.tasks import LOCAL, Executor, Task, run_tasks
 from miue.training.after_training import act_after_training
 from miue.training.fit import Run, TrainingSummary, fit, read_fitted
 from miue.training.job import Job, handed_over, read_job
+from miue.training.module import validation_weights
 from miue.training.plan import (
     Plan,
     question_negative_class,
@@ -341,15 +342,16 @@ def _record(
         settings=plan.training_config.model_dump(mode="json", exclude={"seed"}),
         without_distances=without_distances,
         without_error_model="" if plan.holds_out else NONE_HELD_OUT,
-        constant_criterion=_constant_criterion(plan.validation),
+        constant_criterion=_constant_criterion(plan.validation, plan.training_config),
     )
     also_try = next(iter(method.members())).network.also_try if record.warning else ""
     return record.model_copy(update={"also_try": also_try})
 
 
-def _constant_criterion(bags: BagDataset) -> float | None:
-    """Return entropy and error rate of the class shares; None where all bags have one class."""
+def _constant_criterion(bags: BagDataset, config: TrainingConfig) -> float | None:
+    """Return entropy and error rate of the class shares, as the criterion counts them; None with one class."""
     counts = np.bincount(bags.labels.values[bags.labels.known], minlength=bags.num_classes)
+    counts = counts * validation_weights(bags, config)
     shares = counts[counts > 0] / counts.sum()
     return float(-(shares * np.log(shares)).sum() + 1 - shares.max()) if len(shares) > 1 else None
 

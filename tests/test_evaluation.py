@@ -240,6 +240,22 @@ def test_extra_scores_are_treated_like_measures() -> None:
     assert level.by_measure["vacuity"].ood["far"].auroc.value == 0.5
 
 
+def test_measures_become_a_data_frame_with_a_row_for_each_metric_of_what_they_separate() -> None:
+    alpha = torch.tensor([[9.0, 1.0], [1.0, 8.0], [5.0, 1.0], [20.0, 1.0]])
+    bags = table(Dirichlet(alpha), [0, 0, None, None], ["", "", "near", "far"], {"mine": np.arange(4.0)})
+    evaluation = evaluate(Predictions(bags, None))
+    frame = evaluation.measures_to_frame()
+    rows = frame.set_index(["level", "measure", "task", "metric"])
+    assert rows.index.is_unique and rows.columns.tolist() == ["value", "reason"]
+    measures = list(bags.uncertainties())
+    assert len(frame) == len(measures) * 3 * 4 and "mine" in measures and set(frame["measure"]) == set(measures)
+    assert rows.loc[("bags", "mine", "far", "auroc"), "value"] == 1
+    expected = evaluation.bags.by_measure["vacuity"].confidence.fpr95
+    assert rows.loc[("bags", "vacuity", "errors", "fpr95"), "value"] == expected.value
+    without = evaluate(Predictions(table(Dirichlet(alpha), [None] * 4, [""] * 4), None)).measures_to_frame()
+    assert without["value"].isna().all() and without["reason"].str.len().min() > 0
+
+
 @pytest.mark.parametrize(
     ("scores", "chosen"),
     [(["knn", "combined"], "combined"), (["knn"], "knn"), (["knn_high", "knn_mean"], "knn_mean"), ([], "vacuity")],

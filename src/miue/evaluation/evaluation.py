@@ -107,12 +107,32 @@ class Evaluation(PrintsAsTable):
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with level, metric, value and, where it is undefined, the reason.
 
-        Metrics of groups are in ``groups_to_frame``.
+        Metrics of groups are in ``groups_to_frame``, those of every measure and score in ``measures_to_frame``.
 
         Raises:
             ConfigError: pandas is not installed.
         """
         rows = [{"level": level, "metric": name, **asdict(one)} for level, name, one in self.metrics()]
+        return require_pandas().DataFrame(rows)
+
+    def measures_to_frame(self) -> Any:
+        """Return a pandas DataFrame with how well each measure and score separates, a row for each metric of it.
+
+        Columns are level ("bags", "instances", "patients"), measure, task ("errors" or the name of an
+        out-of-distribution set), metric ("auroc", "aupr", "aupr_unwanted", "fpr95"), value and, where it is
+        undefined, the reason.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        levels = {"bags": self.bags, "instances": self.instances, "patients": self.patients}
+        rows = [
+            {"level": name, "measure": measure, "task": task, "metric": metric, **one}
+            for name, level in levels.items()
+            for measure, found in (level.by_measure.items() if level is not None else ())
+            for task, separation in {"errors": found.confidence, **found.ood}.items()
+            for metric, one in asdict(separation).items()
+        ]
         return require_pandas().DataFrame(rows)
 
     def groups_to_frame(self) -> Any:

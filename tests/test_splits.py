@@ -239,6 +239,17 @@ def test_bags_are_held_out_by_share_or_number_with_classes_alike() -> None:
     assert len(hold_out(np.array([0, 0, 1, 1]), 0.9, seed=1)[0]) == 2
 
 
+@pytest.mark.parametrize("size", [0.1, 0.2, 0.9, 12])
+@pytest.mark.parametrize("rare", [2, 3, 5])
+def test_both_sides_have_bags_of_a_rare_class(size: float | int, rare: int) -> None:
+    labels = np.array([0] * (114 - rare) + [1] * rare + [2] * 6)
+    for seed in range(5):
+        kept, out = hold_out(labels, size, seed)
+        assert set(labels[kept]) == set(labels[out]) == {0, 1, 2}
+        assert sorted([*kept, *out]) == list(range(120))
+        assert len(out) == (size if isinstance(size, int) else round(size * 120))
+
+
 def test_groups_are_held_out_whole_or_the_lack_is_named() -> None:
     labels, groups = 2 * (np.arange(60) % 2), np.arange(60) // 4  # numbers of classes may have gaps
     kept, out = hold_out(labels, 0.2, seed=3, groups=groups)

@@ -63,6 +63,8 @@ def hold_out(
         held = size if isinstance(size, int) else max(len(classes), round(size * len(labels)))
         held = min(held, len(labels) - len(classes))
         kept, out = train_test_split(rows, test_size=held, stratify=labels, random_state=seed % 2**32)
+        _exchange_for_missing_classes(labels, kept, out)
+        _exchange_for_missing_classes(labels, out, kept)
         return kept, out
     if fewest > 1 and groups is not None:
         share = size / len(labels) if isinstance(size, int) else size
@@ -81,6 +83,20 @@ def hold_out(
         got=f"{fewest} of the rarest class" + (", which no draw divided so" if fewest > 1 else ""),
         fix="add bags of this class, or hold none out (0 as the share)",
     )
+
+
+def _exchange_for_missing_classes(
+    labels: Shaped[np.ndarray, "B"], side: Int64[np.ndarray, "side"], other: Int64[np.ndarray, "other"]
+) -> None:
+    """Exchange rows of two sides, in place, until one of them has every class, which a rare one may lack.
+
+    Sizes stay the same: the first row of the most frequent class leaves for each class that comes.
+    """
+    for missing in np.setdiff1d(labels, labels[side]):
+        classes, counts = np.unique(labels[side], return_counts=True)
+        leaves = np.argmax(labels[side] == classes[counts.argmax()])
+        comes = np.argmax(labels[other] == missing)
+        side[leaves], other[comes] = other[comes], side[leaves]
 
 
 def folds_for(share: float, groups: int) -> tuple[int, int]:

@@ -186,7 +186,8 @@ def training_sets(
             item=f"class {bags.class_names[rare] if bags.class_names else rare} of the training set",
             wanted="at least 2 bags, one to learn from and one to validate on",
             got=f"1, like {plural(others, 'other class')}" if others else "1",
-            fix=f"add bags of this class, or pass validation bags{measured}",
+            fix="add bags of this class, pass validation bags, or hold none out (validation_fraction=0)"
+            + measured,
         )
     groups = None if bags.patients is None else group_by_patient(bags.patients)
     kept, held_out = hold_out(bags.labels.values, config.validation_fraction, config.seed, groups=groups)

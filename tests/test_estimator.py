@@ -11,9 +11,13 @@ import pyarrow as pa
 import pytest
 import sklearn
 from made_bags import separable_bags
+from scipy.special import softmax
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_predict
+from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import get_scorer, roc_auc_score
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, GroupKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
@@ -217,6 +221,42 @@ def test_cross_validated_predictions_of_lists(arrays: list[np.ndarray], labels: 
     np.testing.assert_allclose(found.sum(1), 1)
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_logarithms_and_decisions_are_those_of_the_probabilities(
+    arrays: list[np.ndarray], labels: np.ndarray, classes: int
+) -> None:
+    names = np.array(["healthy", "ill"])[labels] if classes == 2 else np.resize(["a", "b", "c"], len(arrays))
+    found = classifier(distances=()).fit(arrays, names)
+    probabilities, decisions = found.predict_proba(arrays), found.decision_function(arrays)
+    np.testing.assert_allclose(np.exp(found.predict_log_proba(arrays)), probabilities)
+    logits = np.stack([np.zeros(len(arrays)), decisions], 1) if classes == 2 else decisions
+    np.testing.assert_allclose(softmax(logits, 1), probabilities)
+    assert np.array_equal(found.classes_[logits.argmax(1)], found.predict(arrays))
+    scorer = "roc_auc" if classes == 2 else "roc_auc_ovr"
+    by_hand = roc_auc_score(names, probabilities[:, 1] if classes == 2 else probabilities, multi_class="ovr")
+    assert get_scorer(scorer)(found, arrays, names) == pytest.approx(by_hand)
+
+
+def test_decisions_are_finite_where_a_probability_is_zero(
+    fitted: MILUncertaintyClassifier, arrays: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certain = np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
+    monkeypatch.setattr(MILUncertaintyClassifier, "predict_proba", lambda *_, **__: certain)
+    assert np.isinf(fitted.predict_log_proba(arrays)).sum() == 2
+    decisions = fitted.decision_function(arrays)
+    assert decisions[1] == 0 and decisions[2] == -decisions[0] == pytest.approx(708.4, abs=0.1)
+
+
+@pytest.mark.parametrize("method", ["sigmoid", "isotonic", "temperature"])
+def test_calibrators_and_thresholds_of_scikit_learn_take_the_classifier(
+    fitted: MILUncertaintyClassifier, arrays: list[np.ndarray], labels: np.ndarray, method: str
+) -> None:
+    calibrated = CalibratedClassifierCV(FrozenEstimator(fitted), method=method).fit(arrays, labels)
+    np.testing.assert_allclose(calibrated.predict_proba(arrays).sum(1), 1)
+    chosen = FixedThresholdClassifier(FrozenEstimator(fitted), threshold=0.0).fit(arrays, labels)
+    assert chosen.predict(arrays).all()  # every bag is of class 1 above a probability of 0
+
+
 def test_numbers_that_scikit_learn_gives_for_text_labels_are_explained(
     arrays: list[np.ndarray], labels: np.ndarray
 ) -> None:
@@ -306,6 +346,10 @@ def test_every_field_of_the_training_config_is_a_parameter_with_its_default(
         ({"y": [0, 0, 1, 1, 0, 1]}, "y, bag '2', row 5: expected 0 as in the bag's first row, got 1"),
         ({"y": [0, 0, 1, 1, None, 0]}, "y, entry 4: expected a class label"),
         ({"y": [1] * 6}, "two classes or more, got 1 class"),
+        (
+            {"X": [np.ones((2, 5))] * 4, "y": [0, 1, 0]},
+            "y: expected one for each of 4 bags, got 3; give as many as there are",
+        ),
         ({"X": [], "y": []}, "two classes or more, got no bags"),
         ({"groups": [0, 0, 1, 2, 2, 2]}, "groups, bag '1', row 3"),
     ],

@@ -95,5 +95,5 @@ def number_equal_rows(rows: Int64[np.ndarray, "n columns"]) -> Int64[np.ndarray,
 
 
 def row_count(item: str, wanted: str, got: str) -> DataError:
-    """Return the error for values that are not one for each row."""
-    return DataError(item=item, wanted=wanted, got=got, fix="give one for each row, in the order of the rows")
+    """Return the error for values that are not one for each row or bag."""
+    return DataError(item=item, wanted=wanted, got=got, fix="give as many as there are, in their order")

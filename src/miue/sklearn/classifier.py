@@ -170,6 +170,8 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         instances = self._bags(X, rows, first_seen=True)
         if rows is not None:
             labels = rows.one_of_each(labels, "y")
+        if len(labels) != len(instances):
+            raise row_count("y", f"one for each of {plural(len(instances), 'bag')}", str(len(labels)))
         self.classes_ = _classes(labels)
         self._class_order = order = self._order()
         fields = fields_of_arrays(
@@ -202,6 +204,21 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any, *, bag_ids: Any = None) -> Float64[np.ndarray, "B C"]:
         """Return the expected class probabilities of each bag, columns in the order of ``classes_``."""
         return self._probabilities(self._predictions(X, bag_ids).bags)
+
+    def predict_log_proba(self, X: Any, *, bag_ids: Any = None) -> Float64[np.ndarray, "B C"]:
+        """Return the logarithms of ``predict_proba``, minus infinity where a probability is 0."""
+        with np.errstate(divide="ignore"):
+            logs: np.ndarray = np.log(self.predict_proba(X, bag_ids=bag_ids))
+        return logs
+
+    def decision_function(self, X: Any, *, bag_ids: Any = None) -> Float64[np.ndarray, "B *C"]:
+        """Return the log-odds of the second of two classes, of more the log-probability of each.
+
+        Scorers and calibrators refuse infinity, so a probability below the smallest number of full precision,
+        2e-308, counts as that number.
+        """
+        logs: np.ndarray = np.log(np.maximum(self.predict_proba(X, bag_ids=bag_ids), np.finfo(np.float64).tiny))
+        return logs[:, 1] - logs[:, 0] if len(self.classes_) == 2 else logs
 
     def predict_uncertainty(self, X: Any, *, bag_ids: Any = None) -> dict[str, Float64[np.ndarray, "B"]]:
         """Return every measure and distance score of each bag by column name, higher where less certain."""

@@ -19,6 +19,7 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
+from miue.cli.inspection import describe
 from miue.common.errors import ConfigError, DataError, MiueError
 from miue.io.load import load_bags
 from miue.io.store.store import read_store, write_store
@@ -98,6 +99,28 @@ def test_features_of_an_anndata_object_come_from_a_layer_or_an_embedding() -> No
     bags = BagDataset.from_anndata(anndata(None), bag="slide", obsm="X_pca", spatial="spatial")
     assert bags.instance_shape == (1,) and bags.coords is not None
     assert bags.coords.values[0].tolist() == [0, 100]
+
+
+def test_an_embedding_of_anndata_that_is_a_data_frame_names_its_features() -> None:
+    data = anndata(None)
+    frame = pd.DataFrame(ROWS, columns=["PC1", "PC2"], index=[f"cell {row}" for row in range(len(ROWS))])
+    data.obsm["factors"] = frame
+    bags = BagDataset.from_anndata(data, bag="slide", label="kind", patient="case", obsm="factors")
+    check(bags)
+    assert bags.feature_names == ("PC1", "PC2")
+    data.obsm["factors"] = frame.assign(PC2="high")
+    with pytest.raises(DataError, match=r"obsm\['factors'\], column 'PC2': expected numbers"):
+        BagDataset.from_anndata(data, bag="slide", obsm="factors")
+
+
+def test_files_of_anndata_are_refused_with_how_to_read_them(tmp_path: Path) -> None:
+    (tmp_path / "cells.h5ad").write_bytes(b"")
+    how = r"read it in Python, miue.BagDataset.from_anndata\(anndata.read_h5ad"
+    for path in (tmp_path, tmp_path / "cells.h5ad"):
+        with pytest.raises(MiueError, match=how):
+            miue.load_bags(path)
+        with pytest.raises(MiueError, match=how):
+            describe(path, read=False, progress=False)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.tensor], ids=["array", "tensor"])

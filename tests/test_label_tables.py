@@ -17,7 +17,7 @@ from pyarrow import parquet
 from miue.bags import names as names_of_bags
 from miue.bags.dataset import BagDataset
 from miue.bags.names import strip_endings
-from miue.common.errors import ConfigError, DataError, StorageError
+from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.common.tables import read_text_columns
 from miue.io.labels.label_table import LabelTable, read_label_table
 from miue.io.load import load_bags
@@ -440,6 +440,25 @@ def test_a_label_table_is_joined_to_a_table_of_instances_and_to_a_store(tmp_path
         load_bags(tmp_path / "rows.csv", **labels)
     left = load_bags(tmp_path / "rows.csv", **labels, skip_bad=True)
     assert (left.bags.ids, [one.bag for one in left.left_out if one.is_bad]) == (("b",), ["7", "d"])
+
+
+@pytest.mark.parametrize(
+    ("of_bags", "of_labels"), [("sample", "sample"), ("sample", "slide"), ("bag_id", "sample")]
+)
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_a_named_column_of_ids_is_that_of_each_table_that_has_it(
+    of_bags: str, of_labels: str, is_folder: bool, tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows" / "1.csv" if is_folder else tmp_path / "rows.csv"
+    rows.parent.mkdir(exist_ok=True)
+    rows.write_text(f"{of_bags},f\na,1\nb,2\na,3\n")
+    labels = table(tmp_path, f"{of_labels},case,grade\nb,p,yes\na,q,no\n")
+    columns = {"bag_id": "sample", "label": "grade"}
+    loaded = load_bags(tmp_path / "rows" if is_folder else rows, labels=labels, columns=columns)
+    assert (loaded.bags.ids, loaded.bags.patients) == (("b", "a"), ("p", "q"))
+    assert loaded.bags.batch([1]).instances.tolist() == [[1], [3]]
+    with pytest.raises(MiueError, match="id column 'donor': expected one of|expected a column 'bag_id'"):
+        load_bags(rows, labels=labels, columns={**columns, "bag_id": "donor"})
 
 
 def test_any_fold_of_a_label_table_leaves_out_bags_that_are_not_there(tmp_path: Path) -> None:

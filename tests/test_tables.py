@@ -139,6 +139,18 @@ def test_cells_that_stand_for_numbers_are_refused_with_how_to_write_them(
         read(tmp_path / "t.csv")
 
 
+def test_a_column_of_text_in_parquet_is_named_with_its_cell(tmp_path: Path) -> None:
+    cells = {"bag_id": ["a", "b"], "barcode": ["AAAC-1", "AAAG-1"], "f": [0.5, 1.0]}
+    parquet.write_table(pa.table(cells), tmp_path / "t.parquet")
+    said = r"column 'barcode': expected numbers, got 'AAA.-1'; check .* choose the features \(--features NAME"
+    with pytest.raises(StorageError, match=said):
+        load_bags(tmp_path / "t.parquet")
+    lists = {"bag_id": ["a", "b"], "f": [0.5, 1.0], "pca": [[1.0, 2.0], [3.0, 4.0]]}
+    parquet.write_table(pa.table(lists), tmp_path / "t.parquet")
+    with pytest.raises(StorageError, match=r"column 'pca': .*list<.*; check .* choose the features"):
+        load_bags(tmp_path / "t.parquet")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_table_is_read_with_all_cells_quoted_and_a_line_break_in_one(kind: str, tmp_path: Path) -> None:
     rows, read, expected = KINDS[kind]

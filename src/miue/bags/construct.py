@@ -182,13 +182,16 @@ def fields_of_anndata(
     if matrix is None:
         raise lacking("the AnnData object", "features in X", "name where they are: layer= or obsm=")
     matrix = matrix.to_memory() if hasattr(matrix, "to_memory") else matrix  # sparse, of a file that is open
+    features = frame_columns(matrix) if obsm is not None else tuple(map(str, getattr(data, "var_names", ())))
+    if obsm is not None and features:
+        matrix = read_columns(matrix, list(matrix.columns), np.float32, f"obsm[{obsm!r}]")
     return fields_of_rows(
         matrix.toarray() if hasattr(matrix, "toarray") else np.asarray(matrix),
         data.obs[bag],
         None if label is None else data.obs[label],
         patients=None if patient is None else data.obs[patient],
         coords=None if spatial is None else np.asarray(data.obsm[spatial])[:, :2],
-        feature_names=tuple(map(str, getattr(data, "var_names", ()))) if obsm is None else (),
+        feature_names=features,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from pathlib import Path
 from unicodedata import normalize
 
 from miue.common.errors import DataError
@@ -16,6 +17,11 @@ SLIDES_IMAGES_AND_VIDEOS = (
 )
 
 TABLES = (".csv.gz", ".csv", ".tsv.gz", ".tsv", ".parquet")
+ANNDATA = ".h5ad"
+HOW_TO_READ_ANNDATA = (
+    "read it in Python, miue.BagDataset.from_anndata(anndata.read_h5ad(FILE), bag=COLUMN, label=COLUMN), and "
+    "train there or keep the bags with miue.write_store(FOLDER, bags)"
+)
 
 TCGA_FILE = re.compile(r"(TCGA-[^.]+)\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 """The name of a slide in the Genomic Data Commons: a barcode, and what makes the file unique."""
@@ -180,3 +186,10 @@ def _unclear(name: str, source: str, wanted: str, options: Sequence[str]) -> Dat
         got=f"{options[0]!r} and {options[1]!r}, which differ in the ending alone",
         fix="write the names as the bags have them",
     )
+
+
+def how_to_pass(path: Path) -> str:
+    """Return what to do where a path is passed as that of bags and is none of a kind that is read."""
+    if path.suffix.lower() == ANNDATA and path.exists():
+        return HOW_TO_READ_ANNDATA
+    return "pass the folder of the files" if path.is_file() else "check the path"

@@ -12,6 +12,7 @@ from jaxtyping import Bool
 
 from miue.bags.classes import doubt_about_negative_class
 from miue.bags.dataset import BagDataset
+from miue.bags.names import how_to_pass
 from miue.calibration import Calibration
 from miue.cli.sources import Source, open_bags
 from miue.common.errors import StorageError, first_few
@@ -83,7 +84,7 @@ def describe(
         item=f"{str(path)!r}",
         wanted="a bag store, a run, predictions, a folder of bag files or a table of instances",
         got="a file of another kind" if path.exists() else "no such folder or file",
-        fix="pass the folder of the files" if path.is_file() else "check the path",
+        fix=how_to_pass(path),
     )
 
 

@@ -193,13 +193,15 @@ def reading_table(path: Path, fix: str = "check the file") -> Iterator[None]:
             raise not_text(f"{item}, {line[0]}", line[1]) from error
         wanted = "a readable table with one header line"
         cell = re.search(r"CSV column #(\d+): .*invalid value '(.*?)'", str(error))
+        cell = cell or re.match(r"column '(.*?)': Failed to parse string: '(.*?)' as", str(error))
         if cell is None:
             raise not_readable(item, wanted, error, fix) from error
+        column, text = cell[1] if _is_parquet(path) else read_header(path)[int(cell[1])], cell[2]
         raise StorageError(
-            item=f"{item}, column {read_header(path)[int(cell[1])]!r}",
+            item=f"{item}, column {column!r}",
             wanted="numbers",
-            got=repr(cell[2]),
-            fix=fix_of_number(cell[2]) or fix,
+            got=repr(text),
+            fix=fix_of_number(text) or fix,
         ) from error
 
 
@@ -265,7 +267,7 @@ def _with_types(table: Any, types: Mapping[str, Any]) -> Any:
         if name in types:
             try:
                 column = table.column(place).cast(types[name], safe=False)
-            except pa.ArrowInvalid as error:
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise pa.ArrowInvalid(f"column {name!r}: {error}") from error
             column = column.fill_null("") if types[name] == pa.string() else column
             table = table.set_column(place, name, column)

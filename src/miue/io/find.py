@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from miue.bags.column_names import BAG, NAMES
 from miue.common.errors import ConfigError, DataError, first_few
 from miue.common.folder_kinds import kind_of
 from miue.common.plural import plural
@@ -16,6 +17,7 @@ from miue.io.folders.discovery import bag_files, bag_files_below, has_bag_files
 from miue.io.loaded import FoundBags, LeftOut, LoadedBags, ReadOptions, refuse_or_skip
 from miue.io.raw_bags import to_dataset
 from miue.io.store.store import read_raw_store
+from miue.io.tables.columns import find_column
 from miue.io.tables.long_table import read_long_table
 from miue.io.tables.table_files import (
     TableFiles,
@@ -112,6 +114,22 @@ def features_of_model(path: Path, names: Sequence[str]) -> tuple[str, ...]:
     if not names or not is_long_table(path):
         return ()
     return tuple(names) if set(names) <= set(TableFiles.at(path, {}).header) else ()
+
+
+def named_id_column(path: Path, columns: Mapping[str, str]) -> dict[str, str]:
+    """Return the column of ids that is named beside a label table, if the table of instances needs it, too.
+
+    That is where ``path`` is a table of instances that has such a column, and none that is called as one of ids.
+
+    Raises:
+        StorageError: a table that cannot be read.
+        DataError: a folder of tables with different columns.
+    """
+    name = columns.get(BAG)
+    if name is None or not is_long_table(path):
+        return {}
+    header = TableFiles.at(path, {}).header
+    return {BAG: name} if name in header and find_column(header, NAMES[BAG], str(path)) is None else {}
 
 
 def check_options_fit(

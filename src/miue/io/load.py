@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
+from miue.bags.column_names import BAG
 from miue.bags.dataset import BagDataset
 from miue.bags.label_columns import describe_label_columns, label_columns
 from miue.common.arguments import checked
 from miue.common.errors import ConfigError
+from miue.common.tables import read_header
 from miue.io.checks import check_coords
-from miue.io.find import find_bags
+from miue.io.find import find_bags, named_id_column
 from miue.io.labels.describe import describe_patients_alike
 from miue.io.labels.instance_labels import with_instance_labels
 from miue.io.labels.join import label_bags
@@ -59,6 +61,7 @@ def load_bags(
         classes: order of the classes; the first is the negative one. Sorted if not specified.
         columns: names of columns of the label table, or of the long table, by what they mean: bag_id, label,
             patient; of a long table also what else it has, such as x and y. Others are found by their names.
+            With both tables they are those of the label table, bag_id also of a long table without such a column.
         slide_table: STAMP's table PATIENT, FILENAME, where ``labels`` has one row per patient.
         microns_per_pixel: of level 0, for files whose coords are in µm.
         feature_key: which table of features of lazyslide's stores is read, where they have several: "uni_tiles".
@@ -81,9 +84,12 @@ def load_bags(
     options = ReadOptions(microns_per_pixel, instance_shape, skip_bad, progress, feature_key)
     if isinstance(labels, Path | str) and Path(labels).is_dir():
         labels = read_bag_labels(Path(labels))
-    of_bags = {} if isinstance(labels, Path | str) else columns or {}
+    columns = dict(columns or {})
+    of_bags = named_id_column(Path(path), columns) if isinstance(labels, Path | str) else columns
     found = find_bags(Path(path), of_bags, classes, options, features)
     if isinstance(labels, Path | str):
+        if of_bags and columns[BAG] not in read_header(Path(labels)):
+            del columns[BAG]  # it names the column of the bags alone
         labels = read_label_table(Path(labels), columns, slide_table=slide_table, bag_names=found.ids)
     labelled = label_bags(found, labels, classes)
     if alike := describe_patients_alike(labelled.bags):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from miue.bags.names import TABLES
+from miue.bags.names import ANNDATA, HOW_TO_READ_ANNDATA, TABLES
 from miue.bags.table_columns import SPLIT_NAMES
 from miue.common.errors import ConfigError, DataError, first_few, not_a_folder
 from miue.common.files import refuse_undecodable_name
@@ -286,6 +286,8 @@ def _only(folders: list[Path], folder: Path) -> Path:
         kinds = _kinds_of_others(folder)
         if any(ending in kinds for ending in TABLES):
             fix = "pass the folder of the tables; a table of instances has a column for each feature, in numbers"
+        if ANNDATA in kinds:
+            fix = HOW_TO_READ_ANNDATA
         others = [f"{plural(count, 'file')} ending in {ending}" for ending, count in kinds.most_common(3)]
         if stores := sum(path.is_dir() and path.suffix.lower() == STORE for path in folder.iterdir()):
             others.append(f"{plural(stores, 'folder')} ending in {STORE} without tables or shapes")

@@ -23,6 +23,7 @@ import numpy as np
 
 from miue.bags.arrays import InstanceArray, check_bag, check_ids
 from miue.bags.dataset import BagDataset, check_dataset
+from miue.bags.names import how_to_pass
 from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import split_name
 from miue.common.arguments import checked
@@ -216,8 +217,8 @@ def read_store_summary(path: Path) -> dict[str, Any]:
         StorageError: not a store, or one of a newer format.
     """
     if not (path / "store.json").exists():
-        fix = "pass the folder of the files" if path.is_file() else "check the path"
-        raise not_a_folder(path, "bags: a bag store, a folder of feature files, or a table of instances", fix)
+        wanted = "bags: a bag store, a folder of feature files, or a table of instances"
+        raise not_a_folder(path, wanted, how_to_pass(path))
     summary = read_json(path / "store.json", what="bag store")
     fix = "update miue, or make the store again"
     check_format(summary, item=f"bag store {str(path)!r}", format_name=FORMAT, version=VERSION, fix=fix)

@@ -403,6 +403,20 @@ def test_what_to_know_of_a_calibration_is_said_of_what_holds_for_it_alone() -> N
     assert noted(class_mix=no_bag_of_one).startswith(
         "no calibration bag is of class 1, so that nothing is promised"
     )
+    rare = ClassMix(confusion=((88, 2), (9, 1)))
+    assert noted(class_mix=rare).startswith(
+        "few calibration bags are of class 1 (10 of 100): the sets may miss 10 % of all labels, which can be all "
+        "of that class; --per-class"
+    )
+    assert plain.prediction_sets is not None
+    per_class = plain.prediction_sets.model_copy(update={"per_class": True})
+    assert notes(plain.model_copy(update={"class_mix": rare, "prediction_sets": per_class})) == []
+    assert notes(plain.model_copy(update={"class_mix": ClassMix(confusion=((88, 1), (9, 2)))})) == []
+    deferring = calibrate(made(), deferral=DeferralGoal(0.2), prediction_sets=None, false_alarms=None)
+    assert notes(deferring.model_copy(update={"class_mix": rare})) == [
+        "few calibration bags are of class 1 (10 of 100): 20 % of accepted bags may be wrong, which can be all "
+        "of that class."
+    ]
     assert noted(scaling_left_out="the reason") == "no temperature was fitted: the reason."
     shift = CovariateShift(fingerprint="", bags=90, scores=("hardness",), effective_sample_size=50, largest=9)
     assert notes(plain.model_copy(update={"covariate_shift": shift})) == []

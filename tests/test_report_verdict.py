@@ -74,6 +74,17 @@ def test_the_verdict_is_silent_about_a_confidence_that_may_be_right() -> None:
     assert not any("Probabilities" in text for text in sentences)
 
 
+def test_a_class_of_which_no_bag_is_predicted_correctly_is_named() -> None:
+    labels = np.arange(100) < 3  # a rare class, that is never predicted
+    predictions = certain(0.9, 100)
+    rare = replace(predictions.bags, labels=Labels(labels.astype(np.int64), np.ones(100, bool)))
+    said = "No bag of {} (0 of 3) is predicted correctly."
+    assert said.format("class 1") in judged(replace(predictions, bags=rare))[0]
+    named = Predictions(rare, None, Provenance(method="m", classes=("healthy", "AML")))
+    assert said.format("AML") in judged(named)[0]
+    assert not any("No bag of" in text for text in judged(predictions)[0])
+
+
 def test_ood_detection_is_by_the_distance_and_by_the_methods_own_measure() -> None:
     predictions = made_predictions(90)
     far = np.where(predictions.bags.is_ood.values, 2.0, 0.1)

@@ -26,6 +26,7 @@ def notes(calibration: Calibration) -> list[str]:
     if calibration.class_mix is not None and calibration.class_mix.missing and calibration.has_rules_of_bags:
         names = first_few(calibration.class_names[label] for label in calibration.class_mix.missing)
         said.append(f"no calibration bag is of class {names}, so that nothing is promised for bags of that class.")
+    said += _rare_classes(calibration)
     if calibration.covariate_shift is not None:
         said.append(_left_out_by_shift(calibration.covariate_shift))
     if calibration.scaling_left_out:
@@ -51,6 +52,32 @@ def warning(calibration: Calibration) -> str:
         "or leave the deferral out: --without deferral (in Python DeferralGoal(max_error, confidence), "
         f"deferral=None{', FalseAlarmGoal(score=NAME), false_alarms=None' if other else ''})."
     )
+
+
+def _rare_classes(calibration: Calibration) -> list[str]:
+    """Return which classes are so rare that a promise over all bags holds even if all of their bags are wrong."""
+    sets, deferral = calibration.prediction_sets, calibration.deferral
+    said = []
+    if sets is not None and not sets.per_class and (rare := _as_rare_as(calibration, sets.error)):
+        said.append(
+            f"few calibration bags are of class {rare}: the sets may miss {100 * sets.error:g} % of all labels, "
+            "which can be all of that class; --per-class (in Python PredictionSetGoal(per_class=True)) promises "
+            "sets for each class."
+        )
+    if deferral is not None and not deferral.refused and (rare := _as_rare_as(calibration, deferral.max_error)):
+        said.append(
+            f"few calibration bags are of class {rare}: {100 * deferral.max_error:g} % of accepted bags may be "
+            "wrong, which can be all of that class."
+        )
+    return said
+
+
+def _as_rare_as(calibration: Calibration, share: float) -> str:
+    """Return the classes that at most a share of the calibration bags are of, with their numbers; "" for none."""
+    counts = [] if calibration.class_mix is None else list(map(sum, calibration.class_mix.confusion))
+    named = zip(calibration.class_names, counts, strict=False)  # no counts where the bags were weighted
+    bags = sum(counts)
+    return first_few(f"{name} ({count:,} of {bags:,})" for name, count in named if 0 < count <= share * bags)
 
 
 def _left_out_by_shift(shift: CovariateShift) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from miue.calibration import applied_calibration
 from miue.calibration.needs import needed_by_default
+from miue.common.errors import first_few
 from miue.common.plural import is_or_are, plural
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.evaluate import Items, detection_score, error_measure
@@ -79,7 +80,11 @@ def judge_run(
         first = _predicted(table, run.predictions.provenance.classes, decided=_decides_bags(run))
         sentences = [first, *_detection(table, level, intervals), *_calibration(run), NO_LABELS]
     else:
-        sentences = [*_accuracy(table, level, intervals), *_detection(table, level, intervals)]
+        sentences = [
+            *_accuracy(table, level, intervals),
+            *_missed_classes(level, run.predictions.provenance.classes),
+        ]
+        sentences += _detection(table, level, intervals)
         sentences += [*_calibration(run), *(_decisions(table, outcome) if _decides_bags(run) else [])]
     metrics = metric_values(level, {}, error_measure(table), detection_score(table))
     return Verdict(run.title, sentences, metrics, intervals, outcome.metrics if outcome else {})
@@ -107,6 +112,23 @@ def _accuracy(table: PredictionTable, level: LevelEvaluation, intervals: Mapping
             f"({100 * low:.1f} to {100 * high:.1f}): mean confidence is {100 * mean:.1f}\u00a0%."
         )
     return sentences
+
+
+def _missed_classes(level: LevelEvaluation, classes: Sequence[str]) -> list[str]:
+    """Return of which classes no labeled bag is predicted correctly, as of a rare one that is never predicted."""
+    names = _class_words(classes, len(level.confusion))
+    missed = [
+        f"{names[number]} (0 of {sum(predicted):,})"
+        for number, predicted in enumerate(level.confusion)
+        if any(predicted) and not predicted[number]
+    ]
+    return [f"No bag of {first_few(missed)} is predicted correctly."] if missed else []
+
+
+def _class_words(classes: Sequence[str], count: int) -> list[str]:
+    """Return the names of classes as they are called within a sentence."""
+    words = list(classes) or list(map(str, range(count)))
+    return [f"class {word}" if word.isdecimal() else word for word in words]
 
 
 def _detection(table: PredictionTable, level: LevelEvaluation, intervals: Mapping[str, Interval]) -> list[str]:
@@ -155,8 +177,7 @@ def _decides_bags(run: Run) -> bool:
 def _predicted(table: PredictionTable, classes: Sequence[str], *, decided: bool) -> str:
     """Return how many bags are predicted, or by a calibration accepted, as each class."""
     decisions, bags = table.decisions if decided else None, plural(len(table), "bag")
-    words = list(classes) or list(map(str, range(table.distribution.num_classes)))
-    names = [f"class {word}" if word.isdecimal() else word for word in words]
+    names = _class_words(classes, table.distribution.num_classes)
     accepted = np.ones(len(table), bool) if decisions is None else decisions.accepted
     counts = np.bincount(table.predicted[accepted], minlength=len(names)).tolist()
     by_class = ", ".join(f"{count:,} {name}" for name, count in zip(names, counts, strict=True) if count)

@@ -44,7 +44,7 @@ def make_folds(
         raise out_of_range("the number of folds", "at least 2", count)
     shares = {"validation": validation, "calibration": calibration}
     _check_shares(shares)
-    purpose = f"for {count} folds", "draw fewer folds: miue data split --folds, then --splits"
+    purpose = f"for {count} folds", "draw fewer folds (--folds, in Python make_folds(bags, COUNT))"
     tested = _test_folds(bags, count, calibration, seed, *purpose)
     folds = tuple(_fold(bags, rows, shares, seed, number) for number, rows in enumerate(tested))
     return Splits(f"{plural(count, 'fold')} made with seed {seed}", folds)

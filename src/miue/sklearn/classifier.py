@@ -68,6 +68,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: of Adam, at the start.
         weight_decay: on weights, not on biases or norms.
         bags_per_update: bags that share one update.
+        class_balanced: an epoch takes as many bags of each class, not each bag once.
         precision: of the encoder in training, "float32" or "bf16-mixed".
         lr_factor: what the learning rate is multiplied with after lr_patience epochs without improvement.
         lr_patience: epochs without improvement before that.
@@ -88,6 +89,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
     learning_rate: float
     weight_decay: float
     bags_per_update: int | None
+    class_balanced: bool
     precision: str
     lr_factor: float
     lr_patience: int | None
@@ -111,6 +113,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: float = 1e-4,
         weight_decay: float = 1e-5,
         bags_per_update: int | None = None,
+        class_balanced: bool = False,
         precision: str = "float32",
         lr_factor: float = 0.5,
         lr_patience: int | None = None,
@@ -130,6 +133,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.bags_per_update = bags_per_update
+        self.class_balanced = class_balanced
         self.precision = precision
         self.lr_factor = lr_factor
         self.lr_patience = lr_patience

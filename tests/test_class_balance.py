@@ -93,6 +93,7 @@ def test_the_note_on_a_training_that_learned_nothing_counts_as_validation_does()
         assert model.training.constant_criterion == pytest.approx(constant, abs=1e-4)
 
 
+@pytest.mark.long
 def test_a_rare_class_is_predicted_more_often() -> None:
     random = np.random.default_rng(0)
     labels = [0] * 90 + [1] * 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 from typing import ClassVar
 
 import torch
@@ -14,6 +15,13 @@ from miue.networks import MILNetwork
 from miue.networks.base import Projection, Scores
 from miue.networks.encoders import Encoder
 from miue.scores import Mahalanobis
+
+
+class Pooling(Enum):
+    """How ``Layers`` pools."""
+
+    MEAN = "mean"
+    MAXIMUM = "maximum"
 
 
 class PlainMean(nn.Module):
@@ -48,12 +56,48 @@ class Transformer(PlainMean):
         return super().forward(self.block(bag[None])[0])
 
 
+class PooledSoftmax(Softmax):
+    """A method with a member of an enum and a tuple among its options."""
+
+    def __init__(
+        self, network: MILNetwork, *, pooling: Pooling = Pooling.MEAN, levels: tuple[float, ...] = ()
+    ) -> None:
+        super().__init__(network)
+        assert isinstance(pooling, Pooling) and isinstance(levels, tuple)
+
+
 class Named(PlainMean):
     """A plain module with an option that is a text."""
 
     def __init__(self, in_features: int, num_classes: int, stain: str = "he") -> None:
         super().__init__(in_features, num_classes)
         self.stain = stain
+
+
+class Layers(nn.Module):
+    """A plain module whose options are a tuple, a list of texts, a member of an enum and a number or None."""
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        widths: tuple[int, ...] = (5,),
+        stains: list[str] = ["h", "e"],  # noqa: B006  # as others write it
+        pooling: Pooling = Pooling.MEAN,
+        limit: float | None = None,
+    ) -> None:
+        super().__init__()
+        assert isinstance(widths, tuple) and isinstance(stains, list) and isinstance(pooling, Pooling)
+        self.widths, self.stains, self.pooling, self.limit = widths, stains, pooling, limit
+        layers: list[nn.Module] = []
+        for width in widths:
+            layers += [nn.Linear(in_features, width), nn.ReLU()]
+            in_features = width
+        self.layers = nn.Sequential(*layers, nn.Linear(in_features, num_classes))
+
+    def forward(self, bag: Tensor) -> Tensor:
+        logits = self.layers(bag)
+        return logits.mean(0) if self.pooling is Pooling.MEAN else logits.amax(0)
 
 
 class LazyMean(nn.Module):

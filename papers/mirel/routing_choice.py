@@ -139,7 +139,7 @@ def witnesses(predictions: Predictions) -> dict[str, float]:
 def variant_of(chosen: Preset) -> Variant:
     """Return routing and weight of the instance loss of a preset, as its model records them."""
     options = chosen.recipe.model_config(SHAPE).method.options
-    return str(options["routing"]), float(options.get("instance_coefficient") or PAPER[1])
+    return str(options["routing"]), float(str(options.get("instance_coefficient") or PAPER[1]))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from miue.common.errors import ConfigError
 from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS
 
 if TYPE_CHECKING:
+    from miue.common.option_types import Option, Scalar
     from miue.model.recipe import Recipe
     from miue.tasks import Executor
 
@@ -194,7 +195,6 @@ ClassNames = Annotated[
         rich_help_panel=LABELS,
     ),
 ]
-Value = bool | int | float | str | None
 
 
 def parse_seeds(words: Sequence[str]) -> list[int]:
@@ -249,7 +249,7 @@ def make_recipe(
     """
     from miue.model.recipe import DEFAULT_DISTANCES, Recipe
 
-    options: dict[str, Value] = {}
+    options: dict[str, Option] = {}
     settings = dict(settings)
     for word in words or ():
         key, equals, text = word.partition("=")
@@ -274,15 +274,26 @@ def validation_share(recipe: Recipe) -> float:
     return share if "validation_fraction" in recipe.settings else VALIDATION_SHARE
 
 
-def value_of(text: str) -> Value:
-    """Return the number, truth value or None that ``text`` writes, else the text.
+def value_of(text: str) -> Option:
+    """Return the number, truth value, None or list of these that ``text`` writes, else the text, less its quotes.
 
-    >>> value_of("3"), value_of("1e-4"), value_of("true"), value_of("none"), value_of("exp")
-    (3, 0.0001, True, None, 'exp')
+    >>> value_of("3"), value_of("1e-4"), value_of("true"), value_of("none"), value_of("exp"), value_of('"5"')
+    (3, 0.0001, True, None, 'exp', '5')
+    >>> value_of("[64, 32]")
+    [64, 32]
     """
-    words: dict[str, Value] = {"true": True, "false": False, "none": None}
+    if text[:1] == "[" and text[-1:] == "]":
+        entries = [entry.strip() for entry in text[1:-1].split(",")]
+        return [] if entries == [""] else [_scalar_of(entry) for entry in entries]
+    return _scalar_of(text)
+
+
+def _scalar_of(text: str) -> Scalar:
+    words: dict[str, Scalar] = {"true": True, "false": False, "none": None}
     if text.lower() in words:
         return words[text.lower()]
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
+        return text[1:-1]
     for number in (int, float):
         try:
             return number(text)

@@ -12,5 +12,7 @@ Width = Annotated[int, Field(ge=1, lt=1 << 31)]
 Rate = Annotated[float, Field(ge=0, le=1)]
 """Probability that a unit drops out."""
 
-Option = bool | int | float | str | None
+Scalar = bool | int | float | str | None
+
+Option = Scalar | list[Scalar]
 """A value that an option can have: what a file of settings and a command line can say."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from miue.bags.segments import BagBatch
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.option_types import Option
+from miue.common.option_values import check_value
 from miue.common.parts import METHODS
 from miue.common.registry import part_at
 from miue.common.seeds import derive_seed
@@ -57,9 +59,9 @@ class DeepEnsemble(Method):
     ) -> None:
         super().__init__(network)
         method = method_of_members(member)
-        _check_options(method, options)
+        checked = _check_options(method, options)
         copies = [network, *(deepcopy(network) for _ in range(positive_count("size", size) - 1))]
-        self.ensemble = nn.ModuleList(method(copy, **options) for copy in copies)
+        self.ensemble = nn.ModuleList(method(copy, **checked) for copy in copies)
         self.estimators = self.members()[0].estimators
         self.as_dirichlet = as_dirichlet
 
@@ -128,25 +130,17 @@ def method_of_members(member: str) -> type[Method]:
     )
 
 
-def _check_options(method: type[Method], options: dict[str, Option]) -> None:
-    """Raise unless the members' method has these options, with values of these types."""
+def _check_options(method: type[Method], options: dict[str, Option]) -> dict[str, Any]:
+    """Return the options as the members' method takes them.
+
+    Raises:
+        ConfigError: one that it does not have, or a value of another type.
+    """
     parameters = inspect.signature(method).parameters
-    known = {name: parameter.default for name, parameter in parameters.items() if name != "network"}
-    for name, value in options.items():
+    known = {name: parameter for name, parameter in parameters.items() if name != "network"}
+    for name in options:
         if name not in known:
             raise unknown_name(
                 "option", f"method.{name}", [f"method.{option}" for option in ("size", "member", *known)]
             )
-        default = known[name]
-        fits = isinstance(value, type(default)) or (isinstance(default, float) and type(value) is int)
-        if (
-            default is not None
-            and value is not None
-            and (not fits or isinstance(value, bool) != isinstance(default, bool))
-        ):
-            raise ConfigError(
-                item=f"option 'method.{name}'",
-                wanted=f"a {type(default).__name__}, such as {default!r}",
-                got=repr(value),
-                fix="change the value",
-            )
+    return {name: check_value(f"method.{name}", known[name], method, value) for name, value in options.items()}

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Mapping
 from contextlib import suppress
-from types import SimpleNamespace
-from typing import Any, get_type_hints
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
 from torch import nn
 
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.option_types import Option
+from miue.common.option_values import check_value, is_finite_option, is_option, plain_option
 from miue.model.part import Part
 
 FILLED_IN = {
@@ -23,7 +20,6 @@ FILLED_IN = {
     "method": ("network",),
 }
 """Parameters that get their values from the other parts and from the data; all others are options."""
-QUOTED = "; on the command line quote what is meant as a text: --set 'key=\"5\"'"
 
 
 def option_parameters(part: Part) -> dict[str, inspect.Parameter]:
@@ -77,14 +73,13 @@ def with_defaults(part: Part, options: Mapping[str, Option]) -> dict[str, Option
     """
     defaults: dict[str, Option] = {}
     for name, parameter in option_parameters(part).items():
-        value = parameter.default
-        if name in options or type(value) not in (bool, int, float, str, type(None)):
-            continue
-        if isinstance(value, float) and not math.isfinite(value):
+        value = plain_option(parameter.default)
+        if name in options or not is_option(value) or not is_finite_option(value):
             continue
         with suppress(ConfigError):
-            _checked(part, parameter, value)
-            defaults[name] = value
+            built = _checked(part, parameter, value)
+            if built == parameter.default and type(parameter.default) in (type(value), type(built)):
+                defaults[name] = value
     return {**options, **defaults}
 
 
@@ -92,8 +87,8 @@ def options_of_module(part: Part) -> tuple[dict[str, Option], str]:
     """Return the options with which a module is built again, its attributes of their names, and why that fails."""
     options: dict[str, Option] = {}
     for name in option_parameters(part):
-        value = getattr(part.make, name, inspect.Parameter.empty)
-        if not isinstance(value, bool | int | float | str | None):
+        value = plain_option(getattr(part.make, name, inspect.Parameter.empty))
+        if not is_option(value):
             return {}, f"{type(part.make).__name__} has no attribute {name!r} with the value it was built with"
         options[name] = value
     return options, ""
@@ -117,39 +112,4 @@ def _maker(part: Part) -> Any:
 
 
 def _checked(part: Part, parameter: inspect.Parameter, value: Any) -> Any:
-    """Return the value as its type says.
-
-    Raises:
-        ConfigError: a value of another type, or out of range.
-    """
-    example = "" if parameter.default in (None, parameter.empty) else f", such as {parameter.default!r}"
-    try:
-        adapter: TypeAdapter[Any] = TypeAdapter(_type_of(part, parameter))
-    except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation):
-        return value
-    try:
-        return adapter.validate_python(value, strict=True)
-    except ValidationError as error:
-        raise ConfigError(
-            item=f"option '{part.kind}.{parameter.name}'",
-            wanted=error.errors()[0]["msg"].removeprefix("Input should be ") + example,
-            got=repr(value),
-            fix="change the value" + (QUOTED if error.errors()[0]["type"] == "string_type" else ""),
-        ) from error
-
-
-def _type_of(part: Part, parameter: inspect.Parameter) -> Any:
-    """Return the type that a parameter is annotated with; anything where it has none or it is not known here."""
-    annotation = parameter.annotation
-    if annotation is parameter.empty:
-        return Any
-    if not isinstance(annotation, str):
-        return annotation
-    maker = _maker(part)
-    function = inspect.unwrap(maker.__init__ if isinstance(maker, type) else maker)  # type: ignore[misc]
-    alone = SimpleNamespace(__annotations__={parameter.name: annotation})  # others may name what is not imported
-    try:
-        known = getattr(function, "__globals__", {})
-        return get_type_hints(alone, globalns=known, include_extras=True)[parameter.name]
-    except (NameError, TypeError, AttributeError, SyntaxError):
-        return Any
+    return check_value(f"{part.kind}.{parameter.name}", parameter, _maker(part), value)

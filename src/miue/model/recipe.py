@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 from pydantic import ValidationError
 from torch import nn
 
@@ -15,6 +14,7 @@ from miue.bags.dataset import BagDataset
 from miue.common.arguments import several
 from miue.common.errors import ConfigError, lacking, unknown_name, wrong_type
 from miue.common.option_types import Option
+from miue.common.option_values import is_option, plain_option
 from miue.methods import Method
 from miue.model.config import Component, ModelConfig, TrainingConfig, part_of_members
 from miue.model.defaults import settings_by_size
@@ -82,8 +82,7 @@ class Recipe:
             for key in values:
                 if not isinstance(key, str):
                     raise wrong_type(f"a name in {name}", "a text", key, "write each as {name: value}")
-            plain = {key: one.item() if isinstance(one, np.generic) else one for key, one in values.items()}
-            object.__setattr__(self, name, plain)
+            object.__setattr__(self, name, {key: plain_option(value) for key, value in values.items()})
         distances = several(self.distances)
         if distances is None:
             wanted = f"several, such as ({self.distances!r},)" if isinstance(self.distances, str) else "several"
@@ -156,10 +155,10 @@ class Recipe:
             kind, _, option = key.partition(".")
             if kind not in parts or not option:
                 raise unknown_option(key, *parts.values())
-            if not isinstance(value, bool | int | float | str | None):
+            if not is_option(value):
                 raise ConfigError(
                     item=f"option {key!r}",
-                    wanted="a number, a text, True, False or None",
+                    wanted="a number, a text, True, False, None, or a list of these",
                     got=repr(value),
                     fix="give the part a class or factory that needs no such option",
                 )

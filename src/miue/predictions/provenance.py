@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from miue.common.option_types import Option, Scalar
 from miue.predictions.validation_quantiles import ValidationQuantiles
 
-Option = bool | int | float | str | None
 WEIGHTED_FOR = "bags that the calibration was weighted for"
 SHOWN = 3  # uncertainties in the message of a shift, the clearest first
 
@@ -43,7 +43,7 @@ class TrainingRecord(BaseModel):
     epochs: int = Field(ge=0)
     best_epoch: int | tuple[int, ...]
     criterion: float
-    settings: dict[str, Option]
+    settings: dict[str, Scalar]
     without_distances: str = ""
     without_error_model: str = ""
     constant_criterion: float | None = None

@@ -1,0 +1,90 @@
+"""Options that are lists, tuples or members of enums: given as JSON has them, built as the constructor wants."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import parts_of_others as others
+import pytest
+from made_bags import train_one_epoch
+
+import miue
+from miue.bags.dataset import BagDataset
+from miue.cli.options import make_recipe
+from miue.common.errors import ConfigError
+
+LAYERS = "parts_of_others:Layers"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"network.widths": [7, 3], "network.pooling": "maximum", "network.limit": 2},
+        {"network.widths": (np.int64(7), 3), "network.pooling": others.Pooling.MAXIMUM, "network.limit": 2.0},
+    ],
+    ids=["as JSON writes them", "as Python writes them"],
+)
+def test_a_model_with_such_options_is_saved_and_built_again(
+    options: dict[str, Any], bags: BagDataset, tmp_path: Path
+) -> None:
+    model = train_one_epoch(bags, network=others.Layers, method="softmax", options=options, out=tmp_path / "run")
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())["model"]["network"]["options"]
+    assert saved == {"widths": [7, 3], "stains": ["h", "e"], "pooling": "maximum", "limit": 2}
+    loaded = miue.Model.load(tmp_path / "run", trust=True)
+    predictions = model.predict(bags)
+    assert np.array_equal(loaded.predict(bags).bags.probabilities, predictions.bags.probabilities)
+    predictions.save(tmp_path / "predictions")
+    read = miue.read_predictions(tmp_path / "predictions").provenance.options
+    assert read is not None and read["network.widths"] == [7, 3]
+    again = train_one_epoch(
+        bags, network=others.Layers, method="softmax", options=options, out=tmp_path / "run", if_exists="resume"
+    )
+    assert again.weights_sha256 == model.weights_sha256
+
+
+def test_they_are_given_on_the_command_line(bags: BagDataset) -> None:
+    words = ["network.widths=[7, 3]", "network.stains=[h]", "network.pooling=maximum", "network.limit=none"]
+    recipe = make_recipe(LAYERS, "softmax", "auto", words, ["none"], {})
+    assert recipe.options["network.widths"] == [7, 3] and recipe.options["network.stains"] == ["h"]
+    assert recipe.model_config(bags.instance_shape).network.options["pooling"] == "maximum"
+    quoted = make_recipe("parts_of_others:Named", "softmax", "auto", ['network.stain="5"'], ["none"], {})
+    assert quoted.model_config(bags.instance_shape).network.options == {"stain": "5"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("widths", "7,3", r"'network.widths': expected a list, such as \[5\], got '7,3'"),
+        ("widths", [7, "x"], r"'network.widths': expected a valid integer, such as \[5\], got \[7, 'x'\]"),
+        ("widths", [[7], [3]], "a number, a text, True, False, None, or a list of these"),
+        ("pooling", "median", "'network.pooling': expected 'mean' or 'maximum', such as 'mean', got 'median'"),
+        ("limit", "big", "'network.limit': expected a valid number, got 'big'"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_answered_as_it_is_given(
+    key: str, value: Any, message: str, bags: BagDataset
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        train_one_epoch(bags, network=others.Layers, options={f"network.{key}": value})
+
+
+def test_a_module_that_is_built_keeps_them(bags: BagDataset, tmp_path: Path) -> None:
+    built = others.Layers(bags.instance_shape[0], 2, (7, 3), pooling=others.Pooling.MAXIMUM)
+    train_one_epoch(bags, network=built, method="softmax", out=tmp_path / "run")
+    options = miue.Model.load(tmp_path / "run", trust=True).config.network.options
+    assert options["widths"] == [7, 3] and options["pooling"] == "maximum"
+
+
+def test_the_members_of_an_ensemble_take_them(bags: BagDataset) -> None:
+    options: dict[str, Any] = {
+        "method.size": 2,
+        "method.member": "parts_of_others:PooledSoftmax",
+        "method.pooling": "maximum",
+        "method.levels": [1, 2.5],
+    }
+    train_one_epoch(bags, network="mean", method="deep-ensemble", options=options)
+    with pytest.raises(ConfigError, match="option 'method.pooling': expected 'mean' or 'maximum'"):
+        train_one_epoch(bags, network="mean", method="deep-ensemble", options={**options, "method.pooling": "x"})

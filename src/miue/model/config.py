@@ -120,6 +120,11 @@ class ModelConfig(BaseModel):
             return True
         return ":" not in member and member not in METHODS
 
+    def packages_of_others(self) -> dict[str, str]:
+        """Return name and version of the package that each part of others was saved with, by its import path."""
+        known = {part.import_path: part.package for part in (self.encoder, self.network, self.method)}
+        return {path: known.get(path, "") for path in self.of_others}
+
     @property
     def of_others(self) -> list[str]:
         """The import paths of parts that are not of miue, of which nothing is imported."""

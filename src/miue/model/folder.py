@@ -10,17 +10,19 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
-from miue.common.errors import ModelError, StorageError, folder_name, not_readable
+from miue.common.errors import ConfigError, ModelError, StorageError, folder_name, not_readable
 from miue.common.files import check_format, file_sha256, read_json, refuse_unreadable
+from miue.common.user_warnings import warn_user
 from miue.methods import Method
 from miue.model.config import ModelConfig, build_method, weight_shapes
 from miue.model.contract import DataContract
-from miue.model.part import find_part, saved_part
+from miue.model.part import changed_code, find_part, other_versions, saved_part
 from miue.predictions.provenance import TrainingRecord
 from miue.scores import FeatureDistance
 
 FORMAT = "miue-model"
 VERSION = 1
+SAVE_AGAIN = "save the model again"
 
 MODEL_FILES = (
     "config.json",
@@ -101,7 +103,19 @@ def read_shapes(folder: Path, saved: RunConfig, *, trust: bool = False) -> dict[
         ModelError: a damaged file, or weights of other shapes than the config describes; a part that is not of
             miue, without trust or not installed.
     """
-    path, wanted = folder / "model.safetensors", weight_shapes(saved.model, saved.contract, trust=trust)
+    path, others = folder / "model.safetensors", saved.model.packages_of_others()
+    saved.model.parts(trust=trust)
+    try:
+        wanted = weight_shapes(saved.model, saved.contract, trust=trust)
+    except ConfigError as error:
+        if not others:
+            raise
+        raise ModelError(
+            item=f"{error.item} of the saved model {str(folder)!r}",
+            wanted=error.wanted,
+            got=error.got,
+            fix=changed_code(others),
+        ) from error
     try:
         with safe_open(path, "pt") as file:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
@@ -110,7 +124,8 @@ def read_shapes(folder: Path, saved: RunConfig, *, trust: bool = False) -> dict[
         raise _other_weights(path, str(error).split("\n")[0]) from error
     for name in sorted(wanted.keys() | shapes.keys()):
         if wanted.get(name) != shapes.get(name):
-            raise _other_weights(path, f"{name} of shape {shapes.get(name)} instead of {wanted.get(name)}")
+            got = f"{name} of shape {shapes.get(name)} instead of {wanted.get(name)}"
+            raise _other_weights(path, got, changed_code(others) if others else SAVE_AGAIN)
     return shapes
 
 
@@ -129,6 +144,9 @@ def read_method(folder: Path, saved: SavedConfig, *, trust: bool = False) -> tup
     except (OSError, SafetensorError, RuntimeError) as error:
         refuse_unreadable(f"weights {str(path)!r}", path)
         raise _other_weights(path, str(error).split("\n")[0]) from error
+    for package, installed in other_versions(saved.model.packages_of_others()).items():
+        saved_with = f"the model {str(folder)!r} was saved with {package}"
+        warn_user(f"{saved_with}, and {installed} is installed: predictions may differ")
     return method.eval(), digest
 
 
@@ -153,6 +171,13 @@ def read_distances(folder: Path, names: Sequence[str], *, trust: bool) -> dict[s
         kind: type[FeatureDistance] = part.make
         prefix = f"{kind.name}."
         parts = {key.removeprefix(prefix): v for key, v in state.items() if key.startswith(prefix)}
+        if not part.is_own and set(parts) != set(kind.state_names):
+            raise ModelError(
+                item=f"distance {name!r} of a saved model",
+                wanted=f"the tensors {', '.join(sorted(kind.state_names))}, as its class names them",
+                got=", ".join(sorted(parts)) or "none of this name",
+                fix=changed_code({part.import_path: ""}),
+            )
         loaded[kind.name] = kind.from_state(parts)
     return loaded
 
@@ -163,10 +188,10 @@ def saved_name(distance: FeatureDistance) -> str:
     return part.import_path or part.name
 
 
-def _other_weights(path: Path, got: str) -> ModelError:
+def _other_weights(path: Path, got: str, fix: str = SAVE_AGAIN) -> ModelError:
     return ModelError(
         item=f"weights {str(path)!r}",
         wanted="the weights that config.json describes",
         got=got,
-        fix="save the model again",
+        fix=fix,
     )

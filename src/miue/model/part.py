@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
@@ -129,12 +129,34 @@ def saved_part(kind: str, name: str, import_path: str, package: str, *, trust: b
         return _named(kind, name, import_part(import_path))
     except (ImportError, AttributeError) as error:
         module = import_path.partition(":")[0].partition(".")[0]
+        install = f"install the package {package or module!r} in this environment, or add its folder to PYTHONPATH"
         raise ModelError(
             item=f"{kind} {name!r} of a saved model",
             wanted=what,
             got=f"{type(error).__name__}: {error}",
-            fix=f"install the package {package or module!r} in this environment, or add its folder to PYTHONPATH",
+            fix=install if isinstance(error, ImportError) else changed_code({import_path: package}),
         ) from error
+
+
+def other_versions(packages: Mapping[str, str]) -> dict[str, str]:
+    """Return which packages of saved parts are installed in another version: "name 2.0" by "name 1.2".
+
+    Args:
+        packages: name and version by import path, "" where that is not known.
+    """
+    installed = {package: find_package(path) for path, package in packages.items()}
+    return {package: there for package, there in installed.items() if package and there and there != package}
+
+
+def changed_code(packages: Mapping[str, str]) -> str:
+    """Return what to do where parts of others no longer are what they were when a model was saved.
+
+    Args:
+        packages: name and version by import path, "" where that is not known.
+    """
+    if others := other_versions(packages):
+        return f"install {', '.join(others)}, with which it was saved ({', '.join(others.values())} is installed)"
+    return f"the code of {', '.join(packages)} has changed since it was saved: use that of then, or train again"
 
 
 def _named(kind: str, name: str, make: Any) -> Part:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import parts_of_others as others
 import pytest
@@ -91,3 +92,15 @@ def test_a_saved_distance_whose_tensors_have_other_names_now_is_named_with_what_
         said = loaded.message()
     assert "distance 'parts_of_others:Farness' of a saved model: expected the tensors middle, whitening, " in said
     assert "the code of parts_of_others:Farness has changed since it was saved: use that of then" in said
+
+
+def test_a_training_does_not_go_on_with_other_code(
+    tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words: dict[str, Any] = {"network": "parts_of_others:PlainMean", "distances": [], "out": tmp_path / "run"}
+    train_one_epoch(bags, **words)
+    changed = type("PlainMean", (OtherWeights,), {"__module__": others.__name__})
+    monkeypatch.setattr(others, "PlainMean", changed)
+    words |= {"if_exists": "resume", "settings": {"max_epochs": 2}}
+    with pytest.raises(ModelError, match=r"weight 'network.*' of the training to resume: .* resume it with the c"):
+        train_one_epoch(bags, **words)

@@ -228,7 +228,7 @@ def test_an_ensemble_has_the_negative_class_of_its_members() -> None:
 
 
 def test_an_option_of_members_that_is_a_number_is_no_truth_value() -> None:
-    with pytest.raises(ConfigError, match=r"option 'method.draws'.*an? int, such as 10"):
+    with pytest.raises(ConfigError, match=r"option 'method.draws'.*a valid integer, such as 10"):
         build_method("deep-ensemble", member="mc-dropout", draws=True)
 
 

@@ -296,6 +296,24 @@ def test_a_distribution_of_others_is_refused_with_what_to_return_instead() -> No
         check_distribution(method, Sharpened(torch.full((3, 2), 0.5)), 3, 2)
 
 
+class LogsForProbabilities(Softmax):
+    def distribution(self, logits: Any) -> Any:
+        return Categorical(logits.log_softmax(-1))
+
+
+class CombinesSums(MCDropout):
+    def combine(self, draws: Any) -> Any:
+        return Categorical(sum(draw.probabilities for draw in draws))  # not their mean
+
+
+@pytest.mark.parametrize("method", [LogsForProbabilities, CombinesSums])
+def test_a_method_of_others_that_makes_no_probabilities_is_named(method: Any, bags: BagDataset) -> None:
+    options = {"method.draws": 2} if method is CombinesSums else {}
+    named = rf"method '{method.__name__}' with network 'AttentionNetwork': expected a distribution of values .*"
+    with pytest.raises(ModelError, match=named + "in row 0 of the class probabilities; correct what it returns"):
+        train_one_epoch(bags, network="attention", encoder="mlp", method=method, options=options)
+
+
 class Resharpened(MCDropout):
     def combine(self, draws: Any) -> Any:
         return Sharpened(super().combine(draws).probabilities)

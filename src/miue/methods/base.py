@@ -16,7 +16,13 @@ from miue.common.option_types import Option
 from miue.common.returned import class_name
 from miue.distributions import Draws, PredictiveDistribution
 from miue.methods.attention_proxy import attention_proxy
-from miue.methods.returned import check_attention, check_distribution, check_projection, check_scores
+from miue.methods.returned import (
+    check_attention,
+    check_distribution,
+    check_projection,
+    check_scores,
+    naming_method,
+)
 from miue.networks.base import InstanceEstimator, MILNetwork, Projection, Scores
 
 ATTENTION, BAG_OF_ONE, RESIDUAL = "attention", "bag-of-one", "residual"
@@ -196,11 +202,14 @@ class Method(nn.Module, ABC):
             projections.append(projection)
             if estimator != ATTENTION:
                 logits = self._scores(projection, Segments.ones(len(features), features.device)).logits
-                distribution = self.instance_distribution(features, logits, estimator)
+                with naming_method(self, self.network):
+                    distribution = self.instance_distribution(features, logits, estimator)
                 instances.append(check_distribution(self, distribution, len(features), classes))
         whole = projections[0] if len(projections) == 1 else tuple(map(torch.cat, zip(*projections, strict=True)))
         scores = self._scores(whole, segments)
-        bags = check_distribution(self, self.distribution(scores.logits), segments.num_bags, classes)
+        with naming_method(self, self.network):
+            of_bags = self.distribution(scores.logits)
+        bags = check_distribution(self, of_bags, segments.num_bags, classes)
         if estimator == ATTENTION:
             assert scores.attention is not None
             attention = check_attention(self.network, scores.attention, segments)

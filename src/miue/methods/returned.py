@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from miue.bags.segments import Segments, segment_sum
 from miue.common.double_precision import in_double
-from miue.common.errors import ModelError
+from miue.common.errors import DataError, ModelError
 from miue.common.returned import class_name, describe_returned
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.networks.base import MILNetwork, Projection, Scores
@@ -107,6 +110,24 @@ def check_distribution(method: object, distribution: object, count: int, classes
         )
     kinds = f"a Categorical, Draws or Dirichlet of {count} items and {classes} classes"
     raise _wrong("method", method, f"{kinds} from distribution() or combine()", got, fix)
+
+
+@contextmanager
+def naming_method(method: object, network: object) -> Iterator[None]:
+    """Name the method and the network where what they make is no distribution, such as logits or NaN.
+
+    Raises:
+        ModelError: it is none.
+    """
+    try:
+        yield
+    except DataError as error:
+        raise ModelError(
+            item=f"method {class_name(method)!r} with network {class_name(network)!r}",
+            wanted=f"a distribution of {error.wanted}, from distribution() or combine()",
+            got=f"{error.got} in {error.item}",
+            fix=FIX,
+        ) from error
 
 
 def no_pass(method: object) -> ModelError:

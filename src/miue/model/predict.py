@@ -23,7 +23,7 @@ from miue.common.seeds import derive_seed
 from miue.common.torch_state import own_torch_state
 from miue.distributions import PredictiveDistribution
 from miue.methods import BatchPrediction, Method
-from miue.methods.returned import check_distribution, no_pass
+from miue.methods.returned import check_distribution, naming_method, no_pass
 from miue.model.draws import draws_of_each
 from miue.model.encoding import encoded_blocks
 from miue.networks.precision import encoder_precision, say_if_slow
@@ -242,10 +242,11 @@ def _read(
 def _combine(method: Method, draws: list[BatchPrediction]) -> BatchPrediction:
     if not draws:
         raise no_pass(method)
-    bags, instances = (
-        check_distribution(method, method.combine(of_passes), len(of_passes[0]), of_passes[0].num_classes)
-        for of_passes in zip(*draws, strict=True)
-    )
+    with naming_method(method, method.members()[0].network):
+        bags, instances = (
+            check_distribution(method, method.combine(of_passes), len(of_passes[0]), of_passes[0].num_classes)
+            for of_passes in zip(*draws, strict=True)
+        )
     return BatchPrediction(bags, instances)
 
 

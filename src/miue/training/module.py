@@ -18,7 +18,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch
 from miue.common.code_of_others import saying_when
 from miue.common.double_precision import in_double
-from miue.common.errors import ConfigError, DataError
+from miue.common.errors import ConfigError, DataError, ModelError
 from miue.common.processes import average_gradients, sum_over_processes, take_from_first
 from miue.common.seeds import derive_seed
 from miue.methods import Method
@@ -210,7 +210,21 @@ class TrainingModule(pl.LightningModule):
         checkpoint["schedule"] = self.schedule.state_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take the schedule from the checkpoint."""
+        """Take the schedule from the checkpoint, whose weights are those of this method.
+
+        Raises:
+            ModelError: they are not, since the code of a part of others has changed.
+        """
+        now = {name: tuple(weight.shape) for name, weight in self.state_dict().items()}
+        then = {name: tuple(weight.shape) for name, weight in checkpoint["state_dict"].items()}
+        for name in sorted(now.keys() | then.keys()):
+            if now.get(name) != then.get(name):
+                raise ModelError(
+                    item=f"weight {name.removeprefix('method.')!r} of the training to resume",
+                    wanted=f"the shape {then.get(name)}, with which it was started",
+                    got=f"{now.get(name)}: the code of a part has changed",
+                    fix="resume it with the code it was started with, or start anew with --overwrite",
+                )
         self._schedule_state = checkpoint["schedule"]
         if self.schedule is not None:
             self.schedule.load_state_dict(checkpoint["schedule"])

@@ -14,6 +14,7 @@ import torch
 from made_bags import separable_bags
 from scipy import sparse
 from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import cross_val_score
 
 import miue
 from miue.bags.dataset import BagDataset
@@ -364,6 +365,18 @@ def test_numpy_takes_labels_and_flags_that_are_all_known() -> None:
     changed = np.array(bags.labels)
     changed[:] = 7
     assert bags.labels.values.max() == 1
+
+
+def test_labels_of_bags_are_taken_as_those_of_others_are() -> None:
+    labels = Labels.of([0, None, 1])
+    again = BagDataset.from_arrays([np.ones((1, 2))] * 3, labels)
+    assert again.labels.values.tolist() == [0, 0, 1] and again.labels.known.tolist() == [True, False, True]
+    bags = [np.full((2, 3), float(number)) for number in range(12)]
+    known = Labels.of([0, 1] * 6)
+    classifier = miue.MILUncertaintyClassifier(method="softmax", distances=(), max_epochs=1, validation_fraction=0)
+    assert len(cross_val_score(classifier, bags, known, cv=2, error_score="raise")) == 2
+    trained = miue.train(bags, known, settings={"max_epochs": 1}, distances=(), progress=False)
+    assert trained.training is not None and trained.training.training_bags == 10
 
 
 def test_numpy_does_not_take_labels_of_which_one_is_unknown() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +27,8 @@ class Labels:
         values: class index from 0; zero and without meaning where ``known`` is false.
         known: whether the label is known.
 
-    >>> np.asarray(Labels.of([0, 1])).tolist()
-    [0, 1]
+    >>> np.asarray(Labels.of([0, 1])).tolist(), list(Labels.of([0, None]))
+    ([0, 1], [0, None])
     """
 
     values: Int64[np.ndarray, "n"]
@@ -68,8 +68,19 @@ class Labels:
     def __getitem__(self, index: Any) -> Labels:
         return Labels(self.values[index], self.known[index])
 
+    def __iter__(self) -> Iterator[int | None]:
+        return (value if known else None for value, known in zip(self.values.tolist(), self.known, strict=True))
+
+    def __contains__(self, label: object) -> bool:
+        return label in list(self)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return array_if_known(self.values, self.known, "label", dtype, copy)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n,), by which scikit-learn takes some of them as it does of an array."""
+        return self.values.shape
 
     @property
     def num_classes(self) -> int:
@@ -188,7 +199,7 @@ def read_class_names(names: Any) -> tuple[str, ...]:
 
 
 def plain_values(values: Any, what: str = "labels", of_each: str = "bag") -> list[Any]:
-    """Return plain values of a list, an array, a tensor, a column of a data frame or a generator.
+    """Return plain values of a list, an array, a tensor, a column of a data frame, a generator or ``Labels``.
 
     Raises:
         DataError: what has no order or several columns, a single value, such as a text, or bytes that are no text.

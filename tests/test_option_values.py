@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from made_bags import train_one_epoch
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.cli.options import make_recipe
+from miue.cli.options import make_recipe, value_of
 from miue.common.errors import ConfigError
+from miue.common.option_values import check_value
+from miue.methods import MCDropout
 
 LAYERS = "parts_of_others:Layers"
 
@@ -55,6 +58,21 @@ def test_they_are_given_on_the_command_line(bags: BagDataset) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "entries"),
+    [
+        ("[]", []),
+        ("[ ]", []),
+        ("[7, 3]", [7, 3]),
+        ("[7,]", [7]),
+        ("[true, none, it's, b's]", [True, None, "it's", "b's"]),
+        ("""["H, E" , 'a,b', "5"]""", ["H, E", "a,b", "5"]),
+    ],
+)
+def test_a_list_is_read_as_it_is_written(text: str, entries: list[Any]) -> None:
+    assert value_of(text) == entries
+
+
+@pytest.mark.parametrize(
     ("key", "value", "message"),
     [
         ("widths", "7,3", r"'network.widths': expected a list, such as \[5\], got '7,3'"),
@@ -88,3 +106,9 @@ def test_the_members_of_an_ensemble_take_them(bags: BagDataset) -> None:
     train_one_epoch(bags, network="mean", method="deep-ensemble", options=options)
     with pytest.raises(ConfigError, match="option 'method.pooling': expected 'mean' or 'maximum'"):
         train_one_epoch(bags, network="mean", method="deep-ensemble", options={**options, "method.pooling": "x"})
+
+
+def test_a_value_that_no_file_can_say_is_answered_likewise() -> None:
+    parameter = inspect.signature(MCDropout).parameters["draws"]
+    with pytest.raises(ConfigError, match=r"'method.draws': expected a valid integer.*, got array\(\[3\]\)"):
+        check_value("method.draws", parameter, MCDropout, np.array([3]))

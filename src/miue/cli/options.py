@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -196,6 +197,9 @@ ClassNames = Annotated[
     ),
 ]
 
+LIST_ENTRY = re.compile(r"""\s*("[^"]*"|'[^']*'|[^,]*)\s*(?:,|$)""")
+"""An entry of a list, in quotes if a comma is in it, and what ends it."""
+
 
 def parse_seeds(words: Sequence[str]) -> list[int]:
     """Return the numbers of --seeds.
@@ -279,12 +283,11 @@ def value_of(text: str) -> Option:
 
     >>> value_of("3"), value_of("1e-4"), value_of("true"), value_of("none"), value_of("exp"), value_of('"5"')
     (3, 0.0001, True, None, 'exp', '5')
-    >>> value_of("[64, 32]")
-    [64, 32]
+    >>> value_of("[64, 32]"), value_of("['H, E', KI67]")
+    ([64, 32], ['H, E', 'KI67'])
     """
     if text[:1] == "[" and text[-1:] == "]":
-        entries = [entry.strip() for entry in text[1:-1].split(",")]
-        return [] if entries == [""] else [_scalar_of(entry) for entry in entries]
+        return [_scalar_of(entry.strip()) for entry in LIST_ENTRY.findall(text[1:-1].strip())[:-1]]
     return _scalar_of(text)
 
 

@@ -65,20 +65,23 @@ def check_value(key: str, parameter: inspect.Parameter, make: Callable[..., Any]
         return value
     try:
         return adapter.validate_python(value, strict=True)
-    except ValidationError:
-        pass
-    try:
-        return adapter.validate_json(json.dumps(value), strict=True)
     except ValidationError as error:
-        default = parameter.default
-        example = "" if default in (None, parameter.empty) else f", such as {plain_option(default)!r}"
-        first = error.errors()[0]
-        raise ConfigError(
-            item=f"option {key!r}",
-            wanted=first["msg"].removeprefix("Input should be ").replace("valid array", "list") + example,
-            got=repr(value),
-            fix="change the value" + (QUOTED if first["type"] == "string_type" else ""),
-        ) from error
+        found = error
+    plain = plain_option(value)
+    if is_option(plain):  # an ensemble that is made in Python may have been given anything
+        try:
+            return adapter.validate_json(json.dumps(plain), strict=True)
+        except ValidationError as error:
+            found = error
+    default = parameter.default
+    example = "" if default in (None, parameter.empty) else f", such as {plain_option(default)!r}"
+    first = found.errors()[0]
+    raise ConfigError(
+        item=f"option {key!r}",
+        wanted=first["msg"].removeprefix("Input should be ").replace("valid array", "list") + example,
+        got=repr(value),
+        fix="change the value" + (QUOTED if first["type"] == "string_type" else ""),
+    ) from found
 
 
 def _type_of(parameter: inspect.Parameter, make: Callable[..., Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from types import SimpleNamespace
 
@@ -91,6 +92,9 @@ def test_the_note_on_a_training_that_learned_nothing_counts_as_validation_does()
         model = miue.train(bags, encoder="mlp", settings=chosen, progress=False, distances=())
         assert model.training is not None
         assert model.training.constant_criterion == pytest.approx(constant, abs=1e-4)
+        of_classes = r"NLL \+ error, averaged over classes, is .* and equal shares of the classes as prediction of"
+        of_bags = r"NLL \+ error is .* and the class shares as prediction of"
+        assert re.search(of_classes if balanced else of_bags, model.training.warning)
 
 
 @pytest.mark.long

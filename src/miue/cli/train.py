@@ -177,7 +177,7 @@ def train(
         trained = (
             f"Trained {len(best)} networks for {epochs} in all; best epochs {', '.join(map(str, best))} (mean "
         )
-    sentence = f"{trained}{of} NLL + error {record.criterion:.4f}). Model: {out}"
+    sentence = f"{trained}{of} NLL + error{record.averaged} {record.criterion:.4f}). Model: {out}"
     show_result({**record.model_dump(mode="json"), "out": str(out)}, sentence, as_json)
     most = record.settings["max_epochs"]
     if isinstance(best, int) and record.epochs == most and best >= most - NEARLY:

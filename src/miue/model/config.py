@@ -169,7 +169,7 @@ class TrainingConfig(BaseModel):
     bags_per_update: int = Field(ge=1, description="bags that share one update")
     class_balanced: bool = Field(
         default=False,
-        description="an epoch takes as many bags of each class, not each bag once",
+        description="an epoch takes as many bags of each class, not each bag once; validation counts classes",
     )
     precision: Precision = Field(
         default="float32", description="of the encoder in training; bf16-mixed is faster where a device has it"

@@ -26,7 +26,8 @@ class TrainingRecord(BaseModel):
         validation_bags: how many it was validated on, 0 where it stopped by its training bags.
         epochs: epochs trained, of an ensemble those of all members.
         best_epoch: the epoch whose weights were kept, of an ensemble one for each member.
-        criterion: NLL + error rate of that epoch, of an ensemble the mean.
+        criterion: NLL + error rate of that epoch, of an ensemble the mean; averaged over classes, not over bags,
+            where training was class-balanced.
         settings: fields of ``TrainingConfig`` but the seed.
         without_distances: why no distances to the training instances were fitted, "" where they were.
         without_error_model: why no error model was fitted to the validation bags, "" otherwise.
@@ -55,14 +56,20 @@ class TrainingRecord(BaseModel):
         return tuple(filter(None, (self.without_distances, self.without_error_model)))
 
     @property
+    def averaged(self) -> str:
+        """What is to be said after "NLL + error" where that counts classes and not bags, "" otherwise."""
+        return ", averaged over classes," if self.settings.get("class_balanced") else ""
+
+    @property
     def warning(self) -> str:
         """What is to be said of a model that hardly learned, "" of another."""
         if self.constant_criterion is None or self.criterion < HARDLY * self.constant_criterion:
             return ""
         bags = "validation" if self.validation_bags else "training"
+        shares = "equal shares of the classes" if self.averaged else "the class shares"
         return (
-            f"hardly anything was learned: on the {bags} bags NLL + error is {self.criterion:.3f}, and the class "
-            f"shares as prediction of every bag have {self.constant_criterion:.3f}; train longer, or choose "
+            f"hardly anything was learned: on the {bags} bags NLL + error{self.averaged} is {self.criterion:.3f}, "
+            f"and {shares} as prediction of every bag have {self.constant_criterion:.3f}; train longer, or choose "
             f"another learning_rate, bags_per_update or method{self.also_try and f', or {self.also_try}'}"
         )
 

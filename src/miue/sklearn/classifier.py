@@ -68,7 +68,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: of Adam, at the start.
         weight_decay: on weights, not on biases or norms.
         bags_per_update: bags that share one update.
-        class_balanced: an epoch takes as many bags of each class, not each bag once.
+        class_balanced: an epoch takes as many bags of each class, not each bag once; validation counts classes.
         precision: of the encoder in training, "float32" or "bf16-mixed".
         lr_factor: what the learning rate is multiplied with after lr_patience epochs without improvement.
         lr_patience: epochs without improvement before that.

@@ -253,6 +253,7 @@ def test_measures_become_a_data_frame_with_a_row_for_each_metric_of_what_they_se
     expected = evaluation.bags.by_measure["vacuity"].confidence.fpr95
     assert rows.loc[("bags", "vacuity", "errors", "fpr95"), "value"] == expected.value
     without = evaluate(Predictions(table(Dirichlet(alpha), [None] * 4, [""] * 4), None)).measures_to_frame()
+    assert without["value"].dtype == np.float64
     assert without["value"].isna().all() and without["reason"].str.len().min() > 0
 
 

@@ -113,7 +113,7 @@ class Evaluation(PrintsAsTable):
             ConfigError: pandas is not installed.
         """
         rows = [{"level": level, "metric": name, **asdict(one)} for level, name, one in self.metrics()]
-        return require_pandas().DataFrame(rows)
+        return _frame(rows, "level", "metric")
 
     def measures_to_frame(self) -> Any:
         """Return a pandas DataFrame with how well each measure and score separates, a row for each metric of it.
@@ -133,7 +133,7 @@ class Evaluation(PrintsAsTable):
             for task, separation in {"errors": found.confidence, **found.ood}.items()
             for metric, one in asdict(separation).items()
         ]
-        return require_pandas().DataFrame(rows)
+        return _frame(rows, "level", "measure", "task", "metric")
 
     def groups_to_frame(self) -> Any:
         """Return a pandas DataFrame with group, metric, value and, where it is undefined, the reason.
@@ -156,7 +156,7 @@ class Evaluation(PrintsAsTable):
             for group, one in self.groups.items()
             for name, metric in one.named_metrics(self.class_names)
         ]
-        return require_pandas().DataFrame(rows)
+        return _frame(rows, "group", "metric")
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values; an undefined metric is null with its reason beside it."""
@@ -388,3 +388,8 @@ def _plain(value: Any) -> Any:
             return value["value"] if value["value"] is not None else {"value": None, "reason": value["reason"]}
         return {key: _plain(item) for key, item in value.items()}
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _frame(rows: Sequence[Mapping[str, Any]], *keys: str) -> Any:
+    """Return a pandas DataFrame of metrics, whose values are numbers even where all are undefined."""
+    return require_pandas().DataFrame(rows, columns=[*keys, "value", "reason"]).astype({"value": float})

@@ -249,7 +249,7 @@ def test_measures_become_a_data_frame_with_a_row_for_each_metric_of_what_they_se
     assert rows.index.is_unique and rows.columns.tolist() == ["value", "reason"]
     measures = list(bags.uncertainties())
     assert len(frame) == len(measures) * 3 * 4 and "mine" in measures and set(frame["measure"]) == set(measures)
-    assert rows.loc[("bags", "mine", "far", "auroc"), "value"] == 1
+    assert rows.loc[("bags", "mine", "ood far", "auroc"), "value"] == 1
     expected = evaluation.bags.by_measure["vacuity"].confidence.fpr95
     assert rows.loc[("bags", "vacuity", "errors", "fpr95"), "value"] == expected.value
     without = evaluate(Predictions(table(Dirichlet(alpha), [None] * 4, [""] * 4), None)).measures_to_frame()

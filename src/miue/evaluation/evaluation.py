@@ -118,7 +118,7 @@ class Evaluation(PrintsAsTable):
     def measures_to_frame(self) -> Any:
         """Return a pandas DataFrame with how well each measure and score separates, a row for each metric of it.
 
-        Columns are level ("bags", "instances", "patients"), measure, task ("errors" or the name of an
+        Columns are level ("bags", "instances", "patients"), measure, task ("errors", or "ood NAME" of an
         out-of-distribution set), metric ("auroc", "aupr", "aupr_unwanted", "fpr95"), value and, where it is
         undefined, the reason.
 
@@ -130,7 +130,10 @@ class Evaluation(PrintsAsTable):
             {"level": name, "measure": measure, "task": task, "metric": metric, **one}
             for name, level in levels.items()
             for measure, found in (level.by_measure.items() if level is not None else ())
-            for task, separation in {"errors": found.confidence, **found.ood}.items()
+            for task, separation in [
+                ("errors", found.confidence),
+                *((f"ood {foreign}", separation) for foreign, separation in found.ood.items()),
+            ]
             for metric, one in asdict(separation).items()
         ]
         return _frame(rows, "level", "measure", "task", "metric")

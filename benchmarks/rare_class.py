@@ -24,13 +24,14 @@ from miue.datasets.mnist import mnist_bags
 def few_positive(bags: BagDataset, positive: int, seed: int) -> tuple[BagDataset, BagDataset]:
     """Return training and validation bags."""
     random = np.random.default_rng(seed)
-    of_class = [random.permutation(np.flatnonzero(bags.labels.values == label)) for label in (0, 1)]
-    ends = [len(of_class[0]) * 4 // 5, positive * 2 // 3]
-    chosen = [of_class[0], of_class[1][:positive]]
-    parts = [np.concatenate([rows[:end] for rows, end in zip(chosen, ends, strict=True)])]
-    parts.append(np.concatenate([rows[end:] for rows, end in zip(chosen, ends, strict=True)]))
-    train, validation = (bags.subset(np.sort(part)) for part in parts)
-    return train, validation
+    train, validation = [], []
+    for label, learned in ((0, 4 / 5), (1, 2 / 3)):
+        rows = random.permutation(np.flatnonzero(bags.labels.values == label))
+        rows = rows[:positive] if label else rows
+        end = int(len(rows) * learned)
+        train.append(rows[:end])
+        validation.append(rows[end:])
+    return bags.subset(np.sort(np.concatenate(train))), bags.subset(np.sort(np.concatenate(validation)))
 
 
 def main() -> None:
@@ -44,9 +45,8 @@ def main() -> None:
     every = mnist_bags(arguments.source, splits=["train"], ood=())
     test = mnist_bags(arguments.source, splits=["test"], ood=())
     labels = test.labels.values
-    print(
-        "method,seed,class_balanced,epochs,AUROC,sensitivity,specificity,instance AUROC,mean p,share", flush=True
-    )
+    columns = "AUROC,sensitivity,specificity,instance_AUROC,mean_p,share"
+    print(f"method,seed,class_balanced,epochs,{columns}", flush=True)
     for method in arguments.methods.split(","):
         for seed in map(int, arguments.seeds.split(",")):
             train, validation = few_positive(every, arguments.positive, seed)

@@ -87,6 +87,14 @@ class Labels:
         """One more than the highest label that is known, 0 where none is."""
         return int(self.values[self.known].max(initial=-1)) + 1
 
+    def counts(self, classes: int) -> Int64[np.ndarray, "C"]:
+        """Return how many known labels are of each class.
+
+        >>> Labels.of([0, 2, 2, None]).counts(4).tolist()
+        [1, 0, 2, 0]
+        """
+        return np.bincount(self.values[self.known], minlength=classes)
+
     def renumbered(self, number: Int64[np.ndarray, "C"]) -> Labels:
         """Return the labels with the new number of each class; those of a class whose number is −1 are unknown.
 

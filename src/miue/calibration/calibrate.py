@@ -119,7 +119,7 @@ def calibrate(
     fitted_to = FITTED_TO_THEM if by_errors and _stopped_training(table) else ""
     caveats = dict.fromkeys(filter(None, (of_patients, made_from.caveat, trained_on, fitted_to)))
     counted = table.subset(rows)
-    of_class = np.bincount(counted.labels.values[counted.labels.known], minlength=len(names))
+    of_class = counted.labels.counts(len(names))
     description = {
         "bags": len(counted),
         "of_class": tuple(of_class.tolist()),

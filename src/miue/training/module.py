@@ -106,7 +106,7 @@ def validation_weights(bags: BagDataset, config: TrainingConfig) -> Float64[np.n
 
     A class without validation bags counts nothing.
     """
-    counts = np.bincount(bags.labels.values[bags.labels.known], minlength=bags.num_classes)
+    counts = bags.labels.counts(bags.num_classes)
     if not config.class_balanced:
         return np.ones(len(counts))
     return np.divide(counts.sum() / np.count_nonzero(counts), counts, where=counts > 0, out=np.zeros(len(counts)))

@@ -350,8 +350,7 @@ def _record(
 
 def _constant_criterion(bags: BagDataset, config: TrainingConfig) -> float | None:
     """Return entropy and error rate of the class shares, as the criterion counts them; None with one class."""
-    counts = np.bincount(bags.labels.values[bags.labels.known], minlength=bags.num_classes)
-    counts = counts * validation_weights(bags, config)
+    counts = bags.labels.counts(bags.num_classes) * validation_weights(bags, config)
     shares = counts[counts > 0] / counts.sum()
     return float(-(shares * np.log(shares)).sum() + 1 - shares.max()) if len(shares) > 1 else None
 

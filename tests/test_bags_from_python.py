@@ -17,6 +17,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_score
 
 import miue
+from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
@@ -377,6 +378,21 @@ def test_labels_of_bags_are_taken_as_those_of_others_are() -> None:
     assert len(cross_val_score(classifier, bags, known, cv=2, error_score="raise")) == 2
     trained = miue.train(bags, known, settings={"max_epochs": 1}, distances=(), progress=False)
     assert trained.training is not None and trained.training.training_bags == 10
+
+
+def test_flags_of_bags_are_taken_as_those_of_others_are() -> None:
+    flags = OodFlags.of([True, None, False])
+    again = BagDataset.from_arrays([np.ones((1, 2))] * 3, is_ood=flags)
+    assert list(again.is_ood) == list(flags) == [True, None, False]
+    assert again.instance_is_ood.known.tolist() == [True, False, True]
+    assert True in flags and None not in flags[::2] and flags.shape == (3,)
+
+
+def test_positions_that_are_all_known_are_an_array() -> None:
+    coords = Coords.of(np.array([[0, 256], [512, 0]]))
+    assert np.asarray(coords).tolist() == list(coords) == [[0, 256], [512, 0]]
+    with pytest.raises(DataError, match="position 2: expected a known position"):
+        np.asarray(Coords.concatenate([coords, Coords.unknown(1)]))
 
 
 def test_numpy_does_not_take_labels_of_which_one_is_unknown() -> None:

@@ -92,7 +92,7 @@ def test_the_note_on_a_training_that_learned_nothing_counts_as_validation_does()
         model = miue.train(bags, encoder="mlp", settings=chosen, progress=False, distances=())
         assert model.training is not None
         assert model.training.constant_criterion == pytest.approx(constant, abs=1e-4)
-        of_classes = r"NLL \+ error, averaged over classes, is .* and equal shares of the classes as prediction of"
+        of_classes = r"class-balanced NLL \+ error is .* and equal shares of the classes as prediction of"
         of_bags = r"NLL \+ error is .* and the class shares as prediction of"
         assert re.search(of_classes if balanced else of_bags, model.training.warning)
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int64
 
 from miue.bags.cells import MOST_EXACT
+from miue.bags.partly_known import PartlyKnown
 
 LARGEST_COORD = MOST_EXACT  # beyond it a float64 does not separate one pixel from the next
 
 
 @dataclass(frozen=True)
-class Coords:
+class Coords(PartlyKnown):
     """Positions of n instances.
 
     Attributes:
@@ -25,6 +24,8 @@ class Coords:
 
     values: Int64[np.ndarray, "n 2"]
     known: Bool[np.ndarray, "n"]
+
+    item = "position"
 
     @classmethod
     def of(cls, values: Int64[np.ndarray, "n 2"]) -> Coords:
@@ -36,21 +37,10 @@ class Coords:
         """Return ``count`` positions of which none is known."""
         return cls(np.zeros((count, 2), np.int64), np.zeros(count, bool))
 
-    @classmethod
-    def concatenate(cls, parts: Sequence[Coords]) -> Coords:
-        """Return the positions of all parts, one after the other."""
-        return cls(np.concatenate([part.values for part in parts]), np.concatenate([part.known for part in parts]))
-
     def completed_by(self, others: Coords) -> Coords:
         """Return these positions, and those of ``others`` where these are unknown."""
         values = np.where(self.known[:, None], self.values, others.values)
         return Coords(values, self.known | others.known)
-
-    def __getitem__(self, index: Any) -> Coords:
-        return Coords(self.values[index], self.known[index])
-
-    def __len__(self) -> int:
-        return len(self.values)
 
 
 def grid_step(coords: Int64[np.ndarray, "n 2"]) -> int | None:

@@ -145,7 +145,7 @@ class BagDataset(PrintsAsTable):
         *,
         ids: Sequence[str] | None = None,
         instance_labels: Sequence[LabelSequence] | None = None,
-        is_ood: Sequence[bool | None] | np.ndarray | None = None,
+        is_ood: Collection[Any] | None = None,
         patients: Collection[Any] | None = None,
         coords: Sequence[np.ndarray] | None = None,
         class_names: Sequence[str] = (),

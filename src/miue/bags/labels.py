@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from miue.bags.cells import UNKNOWN_WORDS, alike_names, check_formulas, is_missing, sorted_names
+from miue.bags.partly_known import PartlyKnown
 from miue.common.arguments import several
 from miue.common.errors import DataError, unknown_name
 
@@ -20,7 +21,7 @@ LabelSequence = Collection[Any]
 
 
 @dataclass(frozen=True)
-class Labels:
+class Labels(PartlyKnown):
     """Class indices of which some may be unknown; where all are known, NumPy takes them as an array.
 
     Attributes:
@@ -33,6 +34,8 @@ class Labels:
 
     values: Int64[np.ndarray, "n"]
     known: Bool[np.ndarray, "n"]
+
+    item = "label"
 
     @classmethod
     def unknown(cls, count: int) -> Labels:
@@ -62,26 +65,6 @@ class Labels:
             )
         return cls(values, known)
 
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def __getitem__(self, index: Any) -> Labels:
-        return Labels(self.values[index], self.known[index])
-
-    def __iter__(self) -> Iterator[int | None]:
-        return (value if known else None for value, known in zip(self.values.tolist(), self.known, strict=True))
-
-    def __contains__(self, label: object) -> bool:
-        return label in list(self)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return array_if_known(self.values, self.known, "label", dtype, copy)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(n,), by which scikit-learn takes some of them as it does of an array."""
-        return self.values.shape
-
     @property
     def num_classes(self) -> int:
         """One more than the highest label that is known, 0 where none is."""
@@ -104,29 +87,6 @@ class Labels:
         values = number[np.where(self.known, self.values, 0)]
         known = self.known & (values >= 0)
         return Labels(np.where(known, values, 0), known)
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Labels]) -> Labels:
-        """Return the labels of all parts, one after the other."""
-        return cls(np.concatenate([part.values for part in parts]), np.concatenate([part.known for part in parts]))
-
-
-def array_if_known(
-    values: np.ndarray, known: Bool[np.ndarray, "*n"], item: str, dtype: Any, copy: bool | None
-) -> np.ndarray:
-    """Return the values as NumPy's ``__array__`` does.
-
-    Raises:
-        DataError: one is not known, which an array could not say.
-    """
-    if not known.all():
-        raise DataError(
-            item=f"{item} {int(np.argmin(known))}",
-            wanted=f"a known {item}, to make an array of all",
-            got="an unknown one",
-            fix="take .values where .known is true",
-        )
-    return np.array(values, dtype=dtype, copy=copy)
 
 
 def read_labels(labels: LabelSequence, class_names: Sequence[str] = ()) -> tuple[Labels, tuple[str, ...]]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from miue.bags.labels import array_if_known
+from miue.bags.partly_known import PartlyKnown
 from miue.common.errors import DataError
 
 
 @dataclass(frozen=True)
-class OodFlags:
+class OodFlags(PartlyKnown):
     """Whether items are out of distribution, or unknown; where all are known, NumPy takes them as an array.
 
     Attributes:
@@ -24,10 +23,14 @@ class OodFlags:
     >>> flags = OodFlags.of([True, False, None])
     >>> flags.out_of_distribution.tolist(), flags.in_distribution.tolist(), flags.known.tolist()
     ([True, False, False], [False, True, False], [True, True, False])
+    >>> list(flags)
+    [True, False, None]
     """
 
     values: Bool[np.ndarray, "n"]
     known: Bool[np.ndarray, "n"]
+
+    item = "is_ood"
 
     @classmethod
     def unknown(cls, count: int) -> OodFlags:
@@ -59,11 +62,6 @@ class OodFlags:
         known = np.array([flag is not None for flag in flags], bool)
         return cls(np.array([bool(flag) for flag in flags], bool), known)
 
-    @classmethod
-    def concatenate(cls, parts: Sequence[OodFlags]) -> OodFlags:
-        """Return the flags of all parts, one after the other."""
-        return cls(np.concatenate([part.values for part in parts]), np.concatenate([part.known for part in parts]))
-
     @property
     def in_distribution(self) -> Bool[np.ndarray, "n"]:
         """The items that are known to be in distribution."""
@@ -77,12 +75,3 @@ class OodFlags:
     def repeat(self, counts: Int64[np.ndarray, "n"] | int) -> OodFlags:
         """Return each flag as often as ``counts`` says: those of instances from those of their bags."""
         return OodFlags(np.repeat(self.values, counts), np.repeat(self.known, counts))
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def __getitem__(self, index: Any) -> OodFlags:
-        return OodFlags(self.values[index], self.known[index])
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return array_if_known(self.values, self.known, "is_ood", dtype, copy)

@@ -10,7 +10,7 @@ import typer
 from miue.cli.given_predictions import read_given
 from miue.cli.group_options import GroupOptions
 from miue.cli.option_groups import takes_options
-from miue.cli.options import LABELS, OUTPUT, AsJson, ClassNames, GivenPredictions, Instances, OverwriteFile
+from miue.cli.options import LABELS, OUTPUT, AsJson, ClassNames, GivenPredictions, Instances, OverwriteFile, Quiet
 from miue.cli.outputs import keeps_inputs
 from miue.common.terminal import say_json, show_table
 
@@ -40,6 +40,7 @@ def evaluate(
         Path | None, typer.Option(metavar="FILE", help="Also write the JSON to this file.", rich_help_panel=OUTPUT)
     ] = None,
     overwrite: OverwriteFile = False,
+    quiet: Quiet = False,
 ) -> None:
     """Compute accuracy, calibration and OOD metrics.
 
@@ -71,7 +72,9 @@ def evaluate(
     groups.check(id_column)
     given = read_given(predictions, instances, classes)
     by_bag = groups.read(given.bags.bag_ids, id_column)
-    evaluation = evaluate_predictions(given, allow_training_bags=allow_training_bags, groups=by_bag)
+    evaluation = evaluate_predictions(
+        given, allow_training_bags=allow_training_bags, groups=by_bag, progress=not quiet
+    )
     if out is not None:
         write_json(out, evaluation.to_json())
     if as_json:

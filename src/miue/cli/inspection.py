@@ -18,6 +18,7 @@ from miue.cli.sources import Source, open_bags
 from miue.common.errors import StorageError, first_few
 from miue.common.files import read_json
 from miue.common.plural import plural
+from miue.common.progress import tracked
 from miue.common.tables import read_text_columns
 from miue.common.terminal import TextTable
 from miue.io.find import check_options_fit, is_long_table
@@ -73,7 +74,7 @@ def describe(
     if (path / "run.json").exists() or (path / "config.json").exists():
         return _describe_run(path)
     if (path / "bags.csv").exists():
-        return _describe_predictions(path)
+        return _describe_predictions(path, progress)
     if is_table:
         return _describe_table(path, source)
     if path.is_dir():
@@ -345,22 +346,25 @@ def _component(component: Component) -> str:
     return component.name + (f" ({options})" if options else "")
 
 
-def _describe_predictions(path: Path) -> dict[str, Any]:
+def _describe_predictions(path: Path, progress: bool) -> dict[str, Any]:
     from miue.predictions.folder import count_known, read_predictions
 
     predictions = read_predictions(path)
-    levels = []
-    for name, table in (("bags", predictions.bags), ("instances", predictions.instances)):
-        if table is not None:
-            facts = ("count", "labelled", "known in distribution", "known out of distribution")
-            record: dict[str, Any] = {"level": name, **dict(zip(facts, count_known(table), strict=True))}
-            record |= {f"median {k}": float(np.median(table.uncertainty(k))) for k in table.uncertainty_names}
-            levels.append(record)
+    tables = {"bags": predictions.bags, "instances": predictions.instances}
+    facts = ("count", "labelled", "known in distribution", "known out of distribution")
+    levels: dict[str, dict[str, Any]] = {
+        name: {"level": name, **dict(zip(facts, count_known(table), strict=True))}
+        for name, table in tables.items()
+        if table is not None
+    }
+    measures = [(name, table, k) for name, table in tables.items() if table for k in table.uncertainty_names]
+    for name, table, k in tracked(measures, "read", shown=progress, unit="uncertainties", kept=False):
+        levels[name][f"median {k}"] = float(np.median(table.uncertainty(k)))
     return {
         "kind": "predictions",
         "path": str(path),
         "distribution": type(predictions.bags.distribution).__name__,
         "classes": predictions.bags.distribution.num_classes,
         "made by": {name: one for name, one in predictions.provenance.facts().items() if name != "validation"},
-        "level": levels,
+        "level": list(levels.values()),
     }

@@ -177,7 +177,7 @@ def train(
         trained = (
             f"Trained {len(best)} networks for {epochs} in all; best epochs {', '.join(map(str, best))} (mean "
         )
-    sentence = f"{trained}{of} NLL + error{record.averaged} {record.criterion:.4f}). Model: {out}"
+    sentence = f"{trained}{of} {record.criterion_name} {record.criterion:.4f}). Model: {out}"
     show_result({**record.model_dump(mode="json"), "out": str(out)}, sentence, as_json)
     most = record.settings["max_epochs"]
     if isinstance(best, int) and record.epochs == most and best >= most - NEARLY:
@@ -193,7 +193,7 @@ def _show_seeds(records: list[TrainingRecord], out: Path, as_json: bool) -> None
     if as_json:
         say_json({"runs": [record.model_dump(mode="json") for record in records], "out": str(out)})
         return
-    table = TextTable("run", "epochs", "best epoch", "NLL + error")
+    table = TextTable("run", "epochs", "best epoch", records[0].criterion_name)
     for record in records:
         criterion = f"{record.criterion:.4f}"
         table.add_row(f"seed_{record.seed}", str(record.epochs), str(record.best_epoch), criterion)

@@ -11,8 +11,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 Item = TypeVar("Item")
 
 
-def bar(unit: str, *, shown: bool) -> Progress:
-    """Return a bar that counts ``unit`` and tells the time left."""
+def bar(unit: str, *, shown: bool, kept: bool = True) -> Progress:
+    """Return a bar that counts ``unit`` and tells the time left.
+
+    Args:
+        unit: what is counted.
+        shown: show it.
+        kept: leave it on the screen when it has ended.
+    """
     return Progress(
         TextColumn("[bold]{task.description}[/]"),
         BarColumn(),
@@ -21,6 +27,7 @@ def bar(unit: str, *, shown: bool) -> Progress:
         TimeRemainingColumn(),
         console=Console(stderr=True),
         disable=not shown,
+        transient=not kept,
     )
 
 
@@ -31,7 +38,8 @@ def tracked(
     shown: bool,
     total: int | None = None,
     unit: str = "bags",
+    kept: bool = True,
 ) -> Iterator[Item]:
     """Yield ``items`` while a bar tells how far it is."""
-    with bar(unit, shown=shown) as progress:
+    with bar(unit, shown=shown, kept=kept) as progress:
         yield from progress.track(items, description=doing, total=total)

@@ -16,6 +16,7 @@ from miue.calibration.deferral import PREFERRED_MEASURES
 from miue.calibration.false_alarms import PREFERRED_SCORES
 from miue.common.arguments import checked
 from miue.common.errors import ConfigError
+from miue.common.progress import bar
 from miue.distributions import Dirichlet
 from miue.evaluation.decisions import evaluate_decisions, share_interval
 from miue.evaluation.evaluation import Evaluation
@@ -59,7 +60,11 @@ INTERVALS = (
 
 @checked()
 def evaluate(
-    predictions: Predictions, *, allow_training_bags: bool = False, groups: Mapping[str, Any] | None = None
+    predictions: Predictions,
+    *,
+    allow_training_bags: bool = False,
+    groups: Mapping[str, Any] | None = None,
+    progress: bool = False,
 ) -> Evaluation:
     """Return the metrics of ``predictions`` at both levels.
 
@@ -77,6 +82,7 @@ def evaluate(
             new ones.
         groups: group of each bag by its name, such as its hospital, a text or number: bags are also evaluated
             by group. Those that it does not name, or whose group is "", None or NaN, are the group "no group".
+        progress: show a bar with the time left.
 
     Raises:
         ConfigError: no predictions, or groups that name none of the bags.
@@ -87,20 +93,27 @@ def evaluate(
     refuse_training_bags(predictions.bags, "evaluate", fix, allowed=allow_training_bags)
     instances, decisions = predictions.instances, predictions.bags.decisions
     patients = predictions.by_patient()
-    of_bags = evaluate_level(predictions.bags)
-    of_instances = evaluate_level(instances, unlabelled=NO_INSTANCE_LABEL) if instances else None
     rules = applied_calibration(predictions.provenance)
-    unlabelled = SEVERAL_CLASSES if of_bags.labelled else NO_LABEL
-    return Evaluation(
-        of_bags,
-        of_instances,
-        evaluate_decisions(predictions.bags, decisions, rules) if decisions else None,
-        evaluate_level(patients, unlabelled=unlabelled) if patients else None,
-        predictions.provenance,
-        evaluate_froc(predictions) if of_instances and of_instances.labelled else None,
-        evaluate_flags(predictions),
-        None if groups is None else evaluate_groups(predictions.bags, groups, rules),
-    )
+    measures = sum(len(table.uncertainty_names) for table in (predictions.bags, instances, patients) if table)
+    with bar("uncertainties", shown=progress, kept=False) as shown:
+        task = shown.add_task("evaluate", total=measures)
+
+        def step(*_: object) -> None:
+            shown.advance(task)
+
+        of_bags = evaluate_level(predictions.bags, visit=step)
+        of_instances = evaluate_level(instances, None, step, NO_INSTANCE_LABEL) if instances else None
+        unlabelled = SEVERAL_CLASSES if of_bags.labelled else NO_LABEL
+        return Evaluation(
+            of_bags,
+            of_instances,
+            evaluate_decisions(predictions.bags, decisions, rules) if decisions else None,
+            evaluate_level(patients, None, step, unlabelled) if patients else None,
+            predictions.provenance,
+            evaluate_froc(predictions) if of_instances and of_instances.labelled else None,
+            evaluate_flags(predictions),
+            None if groups is None else evaluate_groups(predictions.bags, groups, rules),
+        )
 
 
 def evaluate_groups(

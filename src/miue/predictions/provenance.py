@@ -56,9 +56,9 @@ class TrainingRecord(BaseModel):
         return tuple(filter(None, (self.without_distances, self.without_error_model)))
 
     @property
-    def averaged(self) -> str:
-        """What is to be said after "NLL + error" where that counts classes and not bags, "" otherwise."""
-        return ", averaged over classes," if self.settings.get("class_balanced") else ""
+    def criterion_name(self) -> str:
+        """What the criterion is: of all bags, or where training was class-balanced, averaged over classes."""
+        return "class-balanced NLL + error" if self.settings.get("class_balanced") else "NLL + error"
 
     @property
     def warning(self) -> str:
@@ -66,9 +66,9 @@ class TrainingRecord(BaseModel):
         if self.constant_criterion is None or self.criterion < HARDLY * self.constant_criterion:
             return ""
         bags = "validation" if self.validation_bags else "training"
-        shares = "equal shares of the classes" if self.averaged else "the class shares"
+        shares = "equal shares of the classes" if self.settings.get("class_balanced") else "the class shares"
         return (
-            f"hardly anything was learned: on the {bags} bags NLL + error{self.averaged} is {self.criterion:.3f}, "
+            f"hardly anything was learned: on the {bags} bags {self.criterion_name} is {self.criterion:.3f}, "
             f"and {shares} as prediction of every bag have {self.constant_criterion:.3f}; train longer, or choose "
             f"another learning_rate, bags_per_update or method{self.also_try and f', or {self.also_try}'}"
         )

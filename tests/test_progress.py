@@ -1,0 +1,34 @@
+"""Bars with the time left, of what takes long with many instances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from made_predictions import made_predictions
+
+import miue
+from miue.cli.inspection import describe
+from miue.cli.sources import Source
+
+
+@pytest.mark.parametrize("what", ["evaluate", "inspect"])
+def test_a_bar_counts_the_uncertainties_and_is_gone_at_the_end(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    predictions = made_predictions()
+    predictions.save(tmp_path / "p")
+    assert predictions.instances is not None
+    count = len(predictions.bags.uncertainty_names) + len(predictions.instances.uncertainty_names)
+    tasks: dict[str, Callable[[bool], object]] = {
+        "evaluate": lambda shown: miue.evaluate(predictions, progress=shown),
+        "inspect": lambda shown: describe(tmp_path / "p", Source(), progress=shown),
+    }
+    tasks[what](False)
+    assert not capsys.readouterr().err
+    tasks[what](True)
+    shown = capsys.readouterr()
+    assert f"{count}/{count}" in shown.err and "uncertainties, time left" in shown.err and not shown.out
+    assert shown.err.endswith("\x1b[2K")

@@ -98,6 +98,28 @@ def test_the_columns_of_labels_and_patients_are_said_by_their_names(tmp_path: Pa
     )
 
 
+@pytest.mark.parametrize("cells", [("0", "2", "1", ""), ("normal", "tumor", "stroma", "NA")])
+@pytest.mark.parametrize("as_folder", [False, True], ids=["one table", "a table for each bag"])
+def test_instances_are_of_the_classes_of_a_label_table_beside_them(
+    cells: tuple[str, ...], as_folder: bool, tmp_path: Path
+) -> None:
+    labels = tmp_path / "labels.csv"
+    labels.write_text("bag_id,label\na,tumor\nb,stroma\nc,normal\n")
+    rows = [f"{bag},{value},{cell}\n" for bag, value, cell in zip("aabc", range(4), cells, strict=True)]
+    path = tmp_path / "bags"
+    if as_folder:
+        path.mkdir()
+        for bag in "abc":
+            there = [row.removeprefix(f"{bag},") for row in rows if row.startswith(bag)]
+            (path / f"{bag}.csv").write_text("f,instance_label\n" + "".join(there))
+    else:
+        path = path.with_suffix(".csv")
+        path.write_text("bag_id,f,instance_label\n" + "".join(rows))
+    bags = load_bags(path, labels=labels, classes=["normal", "stroma", "tumor"] if as_folder else ()).bags
+    assert bags.class_names == ("normal", "stroma", "tumor")
+    assert list(bags.labels) == [2, 1, 0] and list(bags.instance_labels) == [0, 2, 1, None]
+
+
 def test_a_table_of_instance_labels_may_say_more_of_instances(tmp_path: Path) -> None:
     bags = BagDataset.from_arrays([np.ones((2, 1)), np.ones((1, 1))], [0, 1], ids=["a", "b"])
     path = tmp_path / "t.csv"

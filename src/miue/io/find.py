@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from miue.bags.cells import known_text
+from miue.bags.classes import known_labels
 from miue.bags.column_names import BAG, NAMES
 from miue.common.errors import ConfigError, DataError, first_few
 from miue.common.folder_kinds import kind_of
@@ -15,7 +15,7 @@ from miue.common.plural import plural
 from miue.io.folders.bag_folder import open_files
 from miue.io.folders.discovery import bag_files, bag_files_below, has_bag_files
 from miue.io.loaded import FoundBags, LeftOut, LoadedBags, ReadOptions, refuse_or_skip
-from miue.io.raw_bags import to_dataset
+from miue.io.raw_bags import RawBags, to_dataset
 from miue.io.store.store import read_raw_store
 from miue.io.tables.columns import find_column
 from miue.io.tables.long_table import read_long_table
@@ -54,15 +54,19 @@ def find_bags(
     check_options_fit(path, columns, options, features, is_table=is_table)
     if is_folder(path) and not is_table:
         files = bag_files(path, options.feature_key)
-        read: Any = partial(open_files, files, options=options)
-        return FoundBags(str(path), tuple(files.by_id), False, read)
+        return FoundBags(
+            str(path),
+            tuple(files.by_id),
+            False,
+            lambda names, left_out, _: open_files(files, names, left_out, options=options),
+        )
     raw = read_long_table(path, columns=columns, features=features) if is_table else read_raw_store(path)
-    bags = to_dataset(raw, classes)
-    has_labels, has_patients = bool(bags.labels.known.any()), bags.patients is not None
-    has = {"label": has_labels, "patient": has_patients}
+    labels = known_labels(raw.of_bags.get("label", ()), raw.source, raw.class_names or classes)
+    has = {"label": any(labels), "patient": any(map(known_text, raw.of_bags.get("patient", ())))}
     own = {meaning: name for meaning, name in raw.columns.items() if has.get(meaning)}
-    read = partial(_choose, str(path), LoadedBags(bags, notes=raw.notes), raw.bad, options.skip_bad)
-    return FoundBags(str(path), (*bags.ids, *raw.bad), has_labels, read, own if is_table else None)
+    ids = [name for name in raw.ids if name not in raw.bad]
+    read = partial(_choose, str(path), raw, options.skip_bad)
+    return FoundBags(str(path), (*ids, *raw.bad), has["label"], read, own if is_table else None)
 
 
 def is_folder(path: Path) -> bool:
@@ -180,17 +184,17 @@ def check_options_fit(
 
 def _choose(
     path: str,
-    loaded: LoadedBags,
-    bad: Mapping[str, str],
+    raw: RawBags,
     skip_bad: bool,
     names: Sequence[str],
     left_out: Sequence[LeftOut],
+    classes: Sequence[str],
 ) -> LoadedBags:
-    """Return the bags of some names, which are read already; those that are bad are left out."""
-    usable = [name for name in names if name not in bad]
-    left_out = [*left_out, *(LeftOut(name, bad[name]) for name in names if name in bad)]
+    """Return the bags of some names, of these classes; those that are bad are left out."""
+    usable = [name for name in names if name not in raw.bad]
+    left_out = [*left_out, *(LeftOut(name, raw.bad[name]) for name in names if name in raw.bad)]
     refuse_or_skip(path, len(usable), left_out, skip_bad=skip_bad)
-    bags = loaded.bags
+    bags = to_dataset(raw, classes)
     row = {name: number for number, name in enumerate(bags.ids)}
     chosen = bags if tuple(usable) == bags.ids else bags.subset([row[name] for name in usable])
-    return replace(loaded, bags=chosen, left_out=tuple(left_out))
+    return LoadedBags(chosen, tuple(left_out), raw.notes)

@@ -104,14 +104,15 @@ class FoundBags:
         path: where they are.
         ids: their names.
         has_labels: whether they have labels of their own.
-        read: returns those of some names, and what else was left out with the bags in the second argument.
+        read: returns those of some names, with what else was left out before in the second argument; the third
+            are the classes that their instances may be named after, in order.
         label_columns: the columns of their own that hold labels and patients.
     """
 
     path: str
     ids: tuple[str, ...]
     has_labels: bool
-    read: Callable[[Sequence[str], Sequence[LeftOut]], LoadedBags]
+    read: Callable[[Sequence[str], Sequence[LeftOut], Sequence[str]], LoadedBags]
     label_columns: Mapping[str, str] | None = None
 
 

@@ -30,7 +30,7 @@ def label_bags(found: FoundBags, table: LabelTable | None, classes: Sequence[str
             patients alone, or bags that cannot be used.
     """
     if table is None:
-        return replace(found.read(found.ids, ()), label_columns=found.label_columns)
+        return replace(found.read(found.ids, (), classes), label_columns=found.label_columns)
     if found.has_labels:
         raise ConfigError(
             item=f"label table {table.source!r}",
@@ -39,10 +39,10 @@ def label_bags(found: FoundBags, table: LabelTable | None, classes: Sequence[str
             fix="leave out --labels (in Python labels), or remove the labels from the bags",
         )
     row_of, left_out, by_patient = _match(table, found.ids, found.path)
-    loaded = found.read(list(row_of), left_out)
-    bags = loaded.bags
     table = replace(table, labels=by_their_names(known_labels(table.labels, table.source, classes), classes))
     names = table.class_names(classes)
+    loaded = found.read(list(row_of), left_out, names)
+    bags = loaded.bags
     rows = [row_of[name] for name in bags.ids]
     labels = read_classes([table.labels[row] for row in rows], table.source, "label", names)
     patients = tuple(

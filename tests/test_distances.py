@@ -357,6 +357,16 @@ def test_too_few_instances_for_a_covariance_are_refused(distance: type[FeatureDi
         fitted(distance, training)
 
 
+def test_a_class_of_one_instance_has_no_density_and_is_named(
+    generator: torch.Generator, recwarn: pytest.WarningsRecorder
+) -> None:
+    training, labels = features_of(9, 4), torch.tensor([0] * 8 + [1])
+    wanted = "training features of class 1: expected variance in all 4 directions, got 1 instance"
+    with pytest.raises(DataError, match=wanted):
+        ClassDensity.fit(training, labels, generator=generator)
+    assert not recwarn.list
+
+
 ragged_sizes = st.one_of(
     st.lists(st.integers(1, 47), min_size=1, max_size=7),
     st.lists(st.just(1), min_size=1, max_size=7),

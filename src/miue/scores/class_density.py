@@ -40,7 +40,7 @@ class ClassDensity(FeatureDistance):
         for label in labels.unique():
             of_class = features[labels == label].double()
             means.append(of_class.mean(0))
-            factors.append(shrunk_factor(of_class - means[-1]))
+            factors.append(shrunk_factor(of_class - means[-1], f"training features of class {int(label)}"))
             counts.append(len(of_class))
         priors = torch.tensor(counts, dtype=torch.float64, device=features.device) / len(features)
         return {"means": torch.stack(means), "factors": torch.stack(factors), "log_priors": priors.log()[:, None]}

@@ -94,21 +94,27 @@ def known_labels(name: str, bag_labels: Int64[Tensor, "M"] | None) -> Int64[Tens
     return bag_labels
 
 
-def shrunk_factor(centered: Float[Tensor, "M D"]) -> Float[Tensor, "D D"]:
+def shrunk_factor(centered: Float[Tensor, "M D"], what: str = "training features") -> Float[Tensor, "D D"]:
     """Return the Cholesky factor of the Ledoit–Wolf covariance of centered features.
+
+    Args:
+        centered: the features, less their mean.
+        what: the features are, for messages.
 
     Raises:
         DataError: the shrunk covariance still has a direction without variance.
     """
     from sklearn.covariance import LedoitWolf
 
-    estimate = LedoitWolf(assume_centered=True, store_precision=False).fit(centered.cpu().numpy())
-    covariance = torch.from_numpy(estimate.covariance_).to(centered)
-    rank = int(torch.linalg.matrix_rank(covariance, hermitian=True))
-    if rank < len(covariance):
+    directions, rank = centered.shape[1], 0
+    if len(centered) > 1:  # of which scikit-learn warns
+        estimate = LedoitWolf(assume_centered=True, store_precision=False).fit(centered.cpu().numpy())
+        covariance = torch.from_numpy(estimate.covariance_).to(centered)
+        rank = int(torch.linalg.matrix_rank(covariance, hermitian=True))
+    if rank < directions:
         raise DataError(
-            item="training features",
-            wanted=f"variance in all {len(covariance)} directions",
+            item=what,
+            wanted=f"variance in all {directions} directions",
             got=f"{plural(len(centered), 'instance')} with variance in {rank}",
             fix="fit the distance on more instances, or use 'knn'",
         )

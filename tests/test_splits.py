@@ -185,19 +185,6 @@ def test_bags_without_a_label_are_in_no_split() -> None:
     assert make_split(data).assign(data).splits[3] == ""
 
 
-@pytest.mark.parametrize("what", ["unlabelled", "out of distribution"])
-def test_without_a_split_bags_that_cannot_be_learned_from_are_left_out_as_they_are_with_one(what: str) -> None:
-    few = patients(12, 1)
-    out = np.arange(len(few)) == 3
-    unlabelled = replace(few, labels=replace(few.labels, known=~out))
-    loaded = LoadedBags(unlabelled if what == "unlabelled" else replace(few, is_ood=OodFlags.of(out)))
-    drawn = draw_split(loaded, VALIDATION_SHARE)
-    assert drawn.bags.splits == tuple("" if one else "train" for one in out)
-    assert drawn.drawn.startswith("no split was drawn (class 'tumor': ")
-    assert drawn.drawn.endswith("; 1 bag without a label or out of distribution left out of training")
-    assert not any(draw_split(LoadedBags(few), VALIDATION_SHARE).bags.splits)
-
-
 def test_splits_are_written_and_read_back(tmp_path: Path) -> None:
     data = patients()
     made = make_folds(data, 3)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from miue.bags.names import hints_at, match_names
 from miue.common.errors import ConfigError, DataError, first_few
 from miue.common.plural import plural
@@ -55,8 +53,6 @@ def assign_splits(
 def draw_split(loaded: LoadedBags, validation_share: float) -> LoadedBags:
     """Return the bags with a split drawn by patient and class, where they have labels and no split.
 
-    Where there are too few to draw one, all are trained on that have a label and are not out of distribution.
-
     Args:
         loaded: the bags that are used: others have no share in what is drawn.
         validation_share: share of the bags outside the test split to validate on.
@@ -67,13 +63,7 @@ def draw_split(loaded: LoadedBags, validation_share: float) -> LoadedBags:
     try:
         drawn = make_split(bags, validation=validation_share)
     except DataError as error:
-        learned = bags.labels.known & ~bags.is_ood.out_of_distribution
-        said = f"no split was drawn ({error})"
-        if learned.all():
-            return replace(loaded, drawn=said)
-        others = plural(int((~learned).sum()), "bag") + " without a label or out of distribution"
-        splits = tuple(np.where(learned, "train", "").tolist())
-        return replace(loaded, bags=replace(bags, splits=splits), drawn=f"{said}; {others} left out of training")
+        return replace(loaded, drawn=f"no split was drawn ({error})")
     said = f"split by {'patient and class' if bags.patients else 'class'} with seed 42"
     return replace(loaded, bags=drawn.assign(bags), drawn=said)
 

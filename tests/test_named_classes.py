@@ -57,3 +57,38 @@ def test_values_that_are_no_probabilities_are_said_as_they_were(tmp_path: Path) 
     (tmp_path / "t.csv").write_text("slide_id,label,prob_a,prob_b\n1,a,0.5,0.6\n")
     with pytest.raises(DataError, match="values of at least 0 that sum to 1.*pass probabilities, not logits"):
         read_any_tables(tmp_path / "t.csv", classes=["a", "b"])
+
+
+NUMBERS = """slide_id,label,p_10,p_2,p_1
+a,2,0.2,0.7,0.1
+b,10,0.8,0.1,0.1
+c,1,0.1,0.3,0.6
+"""
+
+
+@pytest.mark.parametrize("prefix", ["p_", "prob_", ""])
+@pytest.mark.parametrize("classes", [["1", "2", "10"], ["10", "1", "2"]])
+def test_classes_that_are_called_by_numbers_are_found_by_their_names(
+    prefix: str, classes: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text(NUMBERS.replace("p_", prefix))
+    predictions, _ = read_any_tables(tmp_path / "t.csv", classes=classes)
+    of = dict(zip(classes, predictions.bags.probabilities[0].tolist(), strict=True))
+    assert of == pytest.approx({"1": 0.1, "2": 0.7, "10": 0.2})
+    assert [classes[label] for label in predictions.bags.labels.values] == ["2", "10", "1"]
+    shown = run("evaluate", tmp_path / "t.csv", "--classes", ",".join(classes))
+    assert "Recall of 10" in shown and "100.00" in shown
+
+
+def test_the_order_of_two_numbers_is_that_of_labels_and_of_probabilities(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("slide_id,label,prob_0,prob_1,p_value\na,1,0.2,0.8,0.1\nb,0,0.9,0.1,0.1\n")
+    predictions, _ = read_any_tables(tmp_path / "t.csv", classes=["1", "0"])
+    assert predictions.bags.labels.values.tolist() == predictions.bags.predicted.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("prefix", ["p_", "prob_"])
+def test_classes_that_are_numbered_otherwise_are_asked_for(prefix: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(NUMBERS.replace("p_", prefix))
+    message = rf"a column {prefix}0 beside {prefix}1: .* got {prefix}1, {prefix}2, {prefix}10; .*--classes 1,2,10"
+    with pytest.raises(DataError, match=message):
+        read_any_tables(tmp_path / "t.csv")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -122,11 +122,15 @@ def _recognize(
     patient = next((lower[name] for name in PATIENTS if lower.get(name, bag_id) != bag_id), None)
     if patient is not None:
         names["patient"] = patient
-    if any(re.fullmatch(r"(p|alpha)_\d+", column) for column in columns):
+    if any(re.fullmatch(r"alpha_\d+", column) for column in columns):
         return names, tuple(classes)
     taken = {bag_id, label, patient}
-    by_class = _by_class([column for column in columns if column not in taken], classes)
+    numbered = [column for column in columns if re.fullmatch(r"p_\d+", column)]
+    by_class = _by_class(numbered or [column for column in columns if column not in taken], classes)
+    if classes and set(by_class) == set(classes):  # perhaps numbers: grades 1 to 3, in any order of the columns
+        return names | {f"p_{c}": by_class[word] for c, word in enumerate(classes)}, tuple(classes)
     if by_class and all(word.isdecimal() for word in by_class):
+        _check_numbers(path, by_class, classes)
         return names | {f"p_{word}": column for word, column in by_class.items()}, tuple(classes)
     if len(by_class) > 1:
         order = tuple(classes) or _negative_first(list(by_class))
@@ -147,6 +151,26 @@ def _recognize(
         + (f", or a column of each class: {', '.join(map(repr, classes))}" if classes else ""),
         columns,
         "name the columns of the probabilities so",
+    )
+
+
+def _check_numbers(path: Path, by_class: Mapping[str, str], classes: Sequence[str]) -> None:
+    """Raise where columns are numbered otherwise than classes are, from 0 on without a gap, and no name says why.
+
+    Raises:
+        DataError: they are, as where a column was lost, or where the classes are called 1, 2 and 3.
+    """
+    numbers = sorted(by_class, key=int)
+    first = next((str(c) for c in range(len(numbers)) if str(c) not in by_class), None)
+    if classes or len(numbers) < 2 or first is None:
+        return
+    example = by_class[numbers[0]]
+    lost = example.strip().removesuffix(numbers[0]) + first
+    raise DataError(
+        item=f"table {str(path)!r}",
+        wanted=f"a column {lost} beside {example}: classes are numbered from 0",
+        got=", ".join(by_class[number] for number in numbers),
+        fix=f"put the column back, or if these are the names of the classes, say so: {quoted_order(numbers)}",
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from html import unescape
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,6 +51,8 @@ from miue.evaluation.ranking import (
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
 from miue.predictions.table import PredictionTable
+from miue.report.levels import Resampling
+from miue.report.report import write_report
 
 
 def table(
@@ -343,7 +347,20 @@ def test_recalls_are_named_as_in_diagnostics_where_there_are_two_classes() -> No
     three = Predictions(table(Dirichlet(torch.eye(3) + 1), [0, 1, 1]), None, Provenance(classes=("a", "B", "c")))
     rendered = evaluation_table(evaluate(three))
     assert ("Recall of B", "50.00") in rendered.rows
-    assert any("Recall of c" in note and "no item of class 2 among 3" in note for note in rendered.notes)
+    assert any("Recall of c" in note and "no item of class 'c' among 3" in note for note in rendered.notes)
+
+
+def test_a_class_without_an_item_is_called_by_its_name_which_may_be_another_number(tmp_path: Path) -> None:
+    numbers = Provenance(classes=("2", "9", "10"))
+    lacking = Predictions(table(Dirichlet(torch.eye(3) + 1), [0, 1, 1]), None, numbers)
+    evaluation = evaluate(lacking, groups=dict.fromkeys(lacking.bags.bag_ids.tolist(), "Leeds"))
+    for level in (evaluation.bags, (evaluation.groups or {})["Leeds"].bags):
+        reasons = {level.metrics[name].reason for name in ("auroc", "balanced_accuracy")}
+        assert reasons | {level.recall_by_class["2"].reason} == {"no item of class '10' among 3"}
+    groups = dict.fromkeys(lacking.bags.bag_ids.tolist(), "Leeds")
+    write_report(tmp_path / "r.html", [("theirs", lacking)], groups=groups, resampling=Resampling(10))
+    page = unescape((tmp_path / "r.html").read_text())
+    assert "no item of class '10' among 3" in page and "no item of class 2 " not in page
 
 
 def test_an_undefined_metric_has_no_row_but_its_reason_and_is_null_in_json() -> None:

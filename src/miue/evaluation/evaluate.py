@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -93,31 +93,30 @@ def evaluate(
     refuse_training_bags(predictions.bags, "evaluate", fix, allowed=allow_training_bags)
     instances, decisions = predictions.instances, predictions.bags.decisions
     patients = predictions.by_patient()
-    rules = applied_calibration(predictions.provenance)
+    rules, names = applied_calibration(predictions.provenance), predictions.provenance.classes
     measures = sum(len(table.uncertainty_names) for table in (predictions.bags, instances, patients) if table)
     with bar("uncertainties", shown=progress, kept=False) as shown:
         task = shown.add_task("evaluate", total=measures)
 
-        def step(*_: object) -> None:
-            shown.advance(task)
+        def level(table: PredictionTable, unlabelled: str = NO_LABEL) -> LevelEvaluation:
+            return evaluate_level(table, None, lambda *_: shown.advance(task), unlabelled, names)
 
-        of_bags = evaluate_level(predictions.bags, visit=step)
-        of_instances = evaluate_level(instances, None, step, NO_INSTANCE_LABEL) if instances else None
-        unlabelled = SEVERAL_CLASSES if of_bags.labelled else NO_LABEL
+        of_bags = level(predictions.bags)
+        of_instances = level(instances, NO_INSTANCE_LABEL) if instances else None
         return Evaluation(
             of_bags,
             of_instances,
             evaluate_decisions(predictions.bags, decisions, rules) if decisions else None,
-            evaluate_level(patients, None, step, unlabelled) if patients else None,
+            level(patients, SEVERAL_CLASSES if of_bags.labelled else NO_LABEL) if patients else None,
             predictions.provenance,
             evaluate_froc(predictions) if of_instances and of_instances.labelled else None,
             evaluate_flags(predictions),
-            None if groups is None else evaluate_groups(predictions.bags, groups, rules),
+            None if groups is None else evaluate_groups(predictions.bags, groups, rules, names),
         )
 
 
 def evaluate_groups(
-    table: PredictionTable, groups: Mapping[str, Any], rules: Calibration | None
+    table: PredictionTable, groups: Mapping[str, Any], rules: Calibration | None, classes: Sequence[str] = ()
 ) -> dict[str, GroupEvaluation]:
     """Return the evaluation of each group, in the order of their names, bags without a group last.
 
@@ -125,6 +124,7 @@ def evaluate_groups(
         table: predictions of bags.
         groups: of each bag by its name, as ``evaluate`` takes them.
         rules: of the decisions of the bags, where known.
+        classes: names in order, for the reasons of undefined metrics; empty where they are not known.
 
     Raises:
         ConfigError: groups that name none of the bags.
@@ -142,7 +142,7 @@ def evaluate_groups(
     found = {}
     for name in (*names, *({NO_GROUP} & set(of_bags))):
         bags = table.subset(np.flatnonzero(of_bags == name))
-        level, labels = evaluate_level(bags), bags.labels.values
+        level, labels = evaluate_level(bags, classes=classes), bags.labels.values
         low, high = _share_of_correct(bags, bags.judged, level.metrics["accuracy"])
         of_classes = {
             number: _share_of_correct(bags, bags.judged & (labels == int(number)), recall)
@@ -257,6 +257,7 @@ def evaluate_level(
     items: Items | None = None,
     visit: Visit | None = None,
     unlabelled: str = NO_LABEL,
+    classes: Sequence[str] = (),
 ) -> LevelEvaluation:
     """Return the metrics of one table, of which one uncertainty of all items is held at a time.
 
@@ -266,11 +267,12 @@ def evaluate_level(
         visit: called with the name of each uncertainty, the ranking by it, and that of the judged items among
             them, for what else is computed from these.
         unlabelled: why there are no metrics of classes, where no item has a label.
+        classes: names in order, for the reasons of undefined metrics; empty where they are not known.
     """
     items = items or Items.of(table)
     confidence_measure, ood_measure = default_measures(table)
     correct, one = items.correct, Owners.one(len(table))
-    class_metrics = _class_metrics(table, items, Owners.one(len(items.labels)))
+    class_metrics = _class_metrics(table, items, Owners.one(len(items.labels)), classes)
     undefined = None if items.is_in.any() else Separation.undefined(NONE_KNOWN_IN)
     by_measure: dict[str, Separations] = {}
     for measure in table.uncertainty_names:
@@ -373,7 +375,9 @@ def default_metrics(table: PredictionTable, owners: Owners) -> dict[str, Weighte
     return level.metrics()
 
 
-def _class_metrics(table: PredictionTable, items: Items, owners: Owners) -> dict[str, WeightedMetric]:
+def _class_metrics(
+    table: PredictionTable, items: Items, owners: Owners, names: Sequence[str] = ()
+) -> dict[str, WeightedMetric]:
     """Return the metrics of the judged items, which belong to these owners, that rest on no uncertainty."""
 
     def probabilities(number: int) -> Float64[np.ndarray, "m"]:
@@ -382,10 +386,12 @@ def _class_metrics(table: PredictionTable, items: Items, owners: Owners) -> dict
         ]
 
     classes = range(table.head.distribution.num_classes)
-    recalls = {f"{RECALL}{number}": recall(items.results, items.labels, number, owners) for number in classes}
+    recalls = {
+        f"{RECALL}{number}": recall(items.results, items.labels, number, owners, names) for number in classes
+    }
     return {
         "accuracy": accuracy(items.results, owners),
-        "auroc": class_auroc(probabilities, items.labels, len(classes), owners),
+        "auroc": class_auroc(probabilities, items.labels, len(classes), owners, names),
         "balanced_accuracy": WeightedMetric.mean_of(list(recalls.values())),
         **recalls,
         "ece": expected_calibration_error(items.results, owners),

@@ -213,23 +213,33 @@ def accuracy(judged: Judged, owners: Owners | None = None) -> WeightedMetric:
 
 
 def recall(
-    judged: Judged, labels: Int64[np.ndarray, "n"], number: int, owners: Owners | None = None
+    judged: Judged,
+    labels: Int64[np.ndarray, "n"],
+    number: int,
+    owners: Owners | None = None,
+    names: Sequence[str] = (),
 ) -> WeightedMetric:
     """Share of the items of a class that are predicted as it.
 
-    That of the positive class is the sensitivity, that of the negative class the specificity.
+    That of the positive class is the sensitivity, that of the negative class the specificity. ``names`` are those
+    of all classes, for the reason where it is undefined.
     """
     owners = owners or Owners.one(len(judged))
     inside = labels == number
     if not inside.any():
-        return WeightedMetric.undefined(no_item_of(number, len(labels)), owners)
+        return WeightedMetric.undefined(no_item_of(number, len(labels), names), owners)
     correct, of_class = judged.correct[inside], owners[inside]
     return replace(_mean(correct.astype(np.float64), of_class), pairs=(of_class.compared(correct),))
 
 
-def no_item_of(number: int, count: int) -> str:
-    """Return why a metric that needs items of every class is undefined for so many labeled items."""
-    return f"no item of class {number} among {count}" if count else NO_LABEL
+def no_item_of(number: int, count: int, names: Sequence[str] = ()) -> str:
+    """Return why a metric that needs items of every class is undefined for so many labeled items.
+
+    >>> no_item_of(1, 7), no_item_of(1, 7, ["2", "10"])
+    ('no item of class 1 among 7', "no item of class '10' among 7")
+    """
+    name = repr(names[number]) if number < len(names) else number
+    return f"no item of class {name} among {count}" if count else NO_LABEL
 
 
 def confidence_bins(confidence: Float64[np.ndarray, "n"], bins: int = ECE_BINS) -> Int64[np.ndarray, "n"]:

@@ -7,7 +7,7 @@ count as ties, and shifted so that the value of the items as they are is the exa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -162,6 +162,7 @@ def class_auroc(
     labels: Int64[np.ndarray, "n"],
     num_classes: int,
     owners: Owners | None = None,
+    names: Sequence[str] = (),
 ) -> WeightedMetric:
     """AUROC of the class probability: of class 1 for two classes, else the mean over one-against-rest.
 
@@ -170,11 +171,12 @@ def class_auroc(
         labels: of the items.
         num_classes: C.
         owners: what the items are weighted by.
+        names: of the classes, for the reason where it is undefined.
     """
     owners = owners or Owners.one(len(labels))
     missing = sorted(set(range(num_classes)) - set(np.unique(labels).tolist()))
     if missing:
-        return WeightedMetric.undefined(no_item_of(missing[0], len(labels)), owners)
+        return WeightedMetric.undefined(no_item_of(missing[0], len(labels), names), owners)
     classes = [1] if num_classes == 2 else range(num_classes)
     return WeightedMetric.mean_of([auroc(probabilities(c), labels == c, owners) for c in classes])
 

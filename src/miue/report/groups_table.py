@@ -32,7 +32,15 @@ def groups_table(
     if groups is None:
         return None
     found = [
-        (run.title, evaluate_groups(run.predictions.bags, groups, applied_calibration(run.predictions.provenance)))
+        (
+            run.title,
+            evaluate_groups(
+                run.predictions.bags,
+                groups,
+                applied_calibration(run.predictions.provenance),
+                run.predictions.provenance.classes,
+            ),
+        )
         for run in runs
     ]
     keys = ["accuracy", *(RECALLS if len(classes) == 2 else ["balanced_accuracy"]), "auroc", "nll"]

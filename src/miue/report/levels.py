@@ -103,7 +103,10 @@ def _evaluate(
     how: Resampling,
     step: Callable[[int], None],
 ) -> Level:
-    measured = [_measure(table, patients, how, step) if table else None for table in tables]
+    measured = [
+        _measure(table, run.predictions.provenance.classes, patients, how, step) if table else None
+        for run, table in zip(runs, tables, strict=True)
+    ]
     evaluations = [one.evaluation if one else None for one in measured]
     if not any(evaluations):
         return Level(evaluations, [None] * len(runs), [None] * len(runs))
@@ -154,7 +157,11 @@ class _Measured:
 
 
 def _measure(
-    table: PredictionTable, patients: Mapping[str, str], how: Resampling, step: Callable[[int], None]
+    table: PredictionTable,
+    classes: Sequence[str],
+    patients: Mapping[str, str],
+    how: Resampling,
+    step: Callable[[int], None],
 ) -> _Measured:
     items, owners = Items.of(table), owners_of_items(table, patients)
     resampled, summary = ResampledLevel(table, items, owners), LevelSummary(table, items, owners)
@@ -163,7 +170,7 @@ def _measure(
         resampled.add(measure, ranking, judged)
         summary.add(measure, ranking, judged)
 
-    evaluation = evaluate_level(table, items, visit)
+    evaluation = evaluate_level(table, items, visit, classes=classes)
     metrics = resampled.metrics()
     return _Measured(
         evaluation,

@@ -258,7 +258,7 @@ def _fitted(
         deferral=None if goals.deferral is None else _deferral(table, uncertainties, goals.deferral, alarms, seed),
         prediction_sets=None
         if goals.prediction_sets is None
-        else fit_prediction_sets(table.probabilities, labels, goals.prediction_sets, weights, own),
+        else fit_prediction_sets(table.probabilities, labels, goals.prediction_sets, weights, own, names),
         false_alarms=alarms,
         usual=usual_values(table),
         class_mix=fit_class_mix(table, names),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -12,7 +13,7 @@ from miue.calibration.class_mix import ClassMix
 from miue.calibration.covariate_shift import CovariateShift
 from miue.calibration.deferral import Deferral
 from miue.calibration.false_alarms import FalseAlarms
-from miue.calibration.instance_flags import InstanceFlags
+from miue.calibration.instance_flags import InstanceFlags, describe_negative_class
 from miue.calibration.prediction_sets import SET_SCORES, PredictionSets
 from miue.calibration.scaling import Scaling
 from miue.common.arguments import checked
@@ -31,7 +32,7 @@ PARTS = {
     "false_alarms": "out of distribution",
     "instances": "instances",
 }
-"""What a part, each with what is ``fitted`` and its ``promise`` in words, is called in tables."""
+"""What a part, each with what was fitted and its ``promise`` in words, is called in tables."""
 FORMAT = JsonFormat("miue-calibration", 6, "calibration", "calibration", AGAIN, AGAIN)
 
 
@@ -112,8 +113,8 @@ class Calibration(PrintsAsTable, BaseModel):
 
     def tables(self) -> tuple[ResultTable]:
         """Return a row for each part: what was fitted, and what it promises."""
-        fitted = {title: getattr(self, part) for part, title in PARTS.items()}
-        rows = [(title, part.fitted, part.promise) for title, part in fitted.items() if part is not None]
+        parts = {title: getattr(self, part) for part, title in PARTS.items()}
+        rows = [(title, self._fitted(part), part.promise) for title, part in parts.items() if part is not None]
         flags, shift = self.instances, self.covariate_shift
         if shift is None:
             holds = "For bags like these" + ("." if flags is not None else ", and not for instances.")
@@ -124,7 +125,13 @@ class Calibration(PrintsAsTable, BaseModel):
         below = [f"From {self.bags_used or '? bags'}. {holds}"]
         if flags is not None:
             below.append(f"Assumed for flags of instances: {flags.assumption}.")
+            below += describe_negative_class(self.class_names, flags.negative_class)
         return (ResultTable(("part", "fitted", "promise"), tuple(rows), tuple(below), is_prose=True),)
+
+    def _fitted(self, part: Any) -> str:
+        """Return what was fitted in a part, in words."""
+        sets = isinstance(part, PredictionSets)
+        return part.describe(self.class_names) if sets else str(part.fitted)
 
     def check_weights(self, weights_sha256: str | None) -> None:
         """Raise where the calibration was made from predictions of other weights than these.

@@ -230,6 +230,17 @@ class InstanceFlags(BaseModel):
         return f"of positive bags, {alike}, which were not chosen for labelling by how clear they are"
 
 
+def describe_negative_class(class_names: Sequence[str], number: int) -> list[str]:
+    """Return what "negative" and "positive" mean where there are more than two classes; nothing for two.
+
+    >>> describe_negative_class(["normal", "benign", "tumor"], 0)
+    ["Negative: the class 'normal'; positive: every other class."]
+    """
+    if len(class_names) <= 2:
+        return []
+    return [f"Negative: the class {class_names[number]!r}; positive: every other class."]
+
+
 def score_names(instances: PredictionTable) -> list[str]:
     """Return the scores by which instances can be flagged."""
     names = instances.uncertainty_names

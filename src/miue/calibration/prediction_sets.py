@@ -70,11 +70,12 @@ class PredictionSets(BaseModel):
     thresholds: tuple[float, ...]
     bags: tuple[int, ...]
 
-    @property
-    def fitted(self) -> str:
-        """Which classes are in a set, in words."""
-        limits = self.thresholds if self.per_class else self.thresholds[:1]
-        return f"{self.score} ≤ {', '.join(f'{limit:.4g}' for limit in limits)}"
+    def describe(self, class_names: Sequence[str]) -> str:
+        """Return which classes are in a set, in words; the thresholds of classes by their names."""
+        if not self.per_class:
+            return f"{self.score} ≤ {self.thresholds[0]:.4g}"
+        limits = zip(class_names, self.thresholds, strict=True)
+        return f"{self.score} ≤ {', '.join(f'{limit:.4g} for {name!r}' for name, limit in limits)}"
 
     @property
     def promise(self) -> str:
@@ -93,6 +94,7 @@ def fit_prediction_sets(
     goal: PredictionSetGoal,
     weights: Float64[np.ndarray, "n"] | None = None,
     own: float = 1.0,
+    class_names: Sequence[str] = (),
 ) -> PredictionSets:
     """Return the sets' thresholds: the ⌈(n + 1)(1 − error)⌉-th smallest score of a label.
 
@@ -106,15 +108,17 @@ def fit_prediction_sets(
         goal: what is asked.
         weights: density ratio of each bag, new bags over these; None where they come from one distribution.
         own: with weights, that of a new bag; the largest is on the safe side for every one.
+        class_names: in order, for messages; else their numbers.
 
     Raises:
         DataError: weights too small beside ``own``.
     """
     classes = probabilities.shape[1]
+    names = class_names or list(map(str, range(classes)))
     scores = SET_SCORES[goal.score](probabilities)[np.arange(len(labels)), labels]
     groups = [labels == c if goal.per_class else np.full(len(labels), True) for c in range(classes)]
     thresholds = [
-        _quantile(scores[group], goal, c, None if weights is None else weights[group], own)
+        _quantile(scores[group], goal, names[c], None if weights is None else weights[group], own)
         for c, group in enumerate(groups)
     ]
     return PredictionSets(
@@ -129,7 +133,7 @@ def fit_prediction_sets(
 def _quantile(
     scores: Float64[np.ndarray, "m"],
     goal: PredictionSetGoal,
-    label: int,
+    label: str,
     weights: Float64[np.ndarray, "m"] | None,
     own: float,
 ) -> float:
@@ -138,7 +142,7 @@ def _quantile(
         return float(scores[order[conformal_rank(len(scores), goal.error) - 1]])
     rank = weighted_rank(weights[order], own, goal.error)
     if rank > len(scores):
-        of = f" of class {label}" if goal.per_class else ""
+        of = f" of class {label!r}" if goal.per_class else ""
         raise DataError(
             item=f"prediction sets for the new bags that miss at most {goal.error:g}{of}",
             wanted=f"calibration bags{of} that weigh at least {needed_for_rank(goal.error)} times as much as "

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from miue.calibration.deferral import PREFERRED_MEASURES
+from miue.calibration.instance_flags import describe_negative_class
 from miue.common.errors import ConfigError
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.distributions.measures import MEASURES
@@ -17,6 +18,7 @@ from miue.evaluation.flags import IN_PERCENT as FLAGS_IN_PERCENT
 from miue.evaluation.flags import TITLES as FLAG_TITLES
 from miue.evaluation.flags import FlagEvaluation
 from miue.evaluation.froc import TITLES as FROC_TITLES
+from miue.evaluation.froc import judged_against
 from miue.evaluation.groups import GroupEvaluation, group_tables
 from miue.evaluation.level import LevelEvaluation, metric_cell, numbered
 from miue.evaluation.metrics import UNITS, Metric, Separation
@@ -84,7 +86,8 @@ class Evaluation(PrintsAsTable):
         if self.decisions is not None:
             yield decision_table(self.decisions, self.class_names)
         if self.froc is not None or self.flags is not None:
-            yield instance_table(self.froc, self.flags)
+            negative = describe_negative_class(self.class_names, judged_against(self.provenance))
+            yield instance_table(self.froc, self.flags, negative)
         if self.groups is not None:
             yield from group_tables(self.groups, self.class_names)
 
@@ -268,9 +271,17 @@ def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str]) -> Re
     return ResultTable(("decisions of bags", ""), tuple(rows), tuple(notes))
 
 
-def instance_table(froc: Mapping[str, Metric] | None, flags: FlagEvaluation | None) -> ResultTable:
-    """Return the sensitivity at rates of false positives, and what the flags came to beside their promise."""
-    reasons, rows, notes = list[str](), list[tuple[str, str]](), list[str]()
+def instance_table(
+    froc: Mapping[str, Metric] | None, flags: FlagEvaluation | None, notes: Sequence[str] = ()
+) -> ResultTable:
+    """Return the sensitivity at rates of false positives, and what the flags came to beside their promise.
+
+    Args:
+        froc: the sensitivities; None for none.
+        flags: the flags; None for none.
+        notes: of which class is negative.
+    """
+    reasons, rows, notes = list[str](), list[tuple[str, str]](), [*notes]
     units = "In %." if flags is None else "In %; the controlled risk and the mean number of flags are not."
     for name, metric in (froc or {}).items():
         rows.append((FROC_TITLES[name], metric_cell(metric, True, reasons)))

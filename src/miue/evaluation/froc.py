@@ -11,6 +11,7 @@ from miue.calibration import applied_calibration
 from miue.calibration.instance_flags import PROBABILITY, instance_scores
 from miue.evaluation.metrics import Metric
 from miue.predictions.folder import Predictions
+from miue.predictions.provenance import Provenance
 
 RATES = tuple(Fraction(2) ** power for power in range(-2, 4))
 """False positives per negative bag: 1/4, 1/2, 1, 2, 4, 8."""
@@ -59,7 +60,11 @@ def froc(predictions: Predictions, *, negative_class: int = 0, score: str = PROB
         is_positive = part.judged & (part.labels.values != negative_class)
         if (is_positive & in_negative).any():
             bag = str(part.bag_ids[(is_positive & in_negative).argmax()])
-            return _undefined(f"bag {bag!r} of the negative class has an instance that is labeled positive")
+            names_of = predictions.provenance.classes
+            called = f" {names_of[negative_class]!r}" if negative_class < len(names_of) else ""
+            return _undefined(
+                f"bag {bag!r} of the negative class{called} has an instance that is labeled positive"
+            )
         scores = instance_scores(part, score, negative_class)
         positives.append(scores[is_positive])
         candidates = np.append(false_positives, scores[in_negative & ~part.is_ood.out_of_distribution])
@@ -82,9 +87,15 @@ def evaluate_froc(predictions: Predictions) -> dict[str, Metric]:
     """
     calibration = applied_calibration(predictions.provenance)
     rule = None if calibration is None else calibration.instances
-    if rule is None:
-        return froc(predictions, negative_class=predictions.provenance.negative_class or 0)
-    return froc(predictions, negative_class=rule.negative_class, score=rule.score)
+    negative_class = judged_against(predictions.provenance)
+    return froc(predictions, negative_class=negative_class, score=PROBABILITY if rule is None else rule.score)
+
+
+def judged_against(provenance: Provenance) -> int:
+    """Return the number of the negative class of the flags, else of the model, else 0."""
+    calibration = applied_calibration(provenance)
+    rule = None if calibration is None else calibration.instances
+    return (provenance.negative_class or 0) if rule is None else rule.negative_class
 
 
 def _undefined(reason: str) -> dict[str, Metric]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from miue.calibration.instance_flags import describe_negative_class
 from miue.evaluation.flags import IN_PERCENT, evaluate_flags
 from miue.evaluation.flags import TITLES as FLAG_TITLES
 from miue.evaluation.froc import TITLES as FROC_TITLES
-from miue.evaluation.froc import evaluate_froc
+from miue.evaluation.froc import evaluate_froc, judged_against
 from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import Metric
 from miue.report.metrics_table import Cell, MetricsTable, footnote
@@ -46,6 +47,15 @@ def instances_table(runs: Sequence[Run], levels: Sequence[LevelEvaluation | None
     for title, metrics in rows:
         table.rows.append((title, [_cell(table, name, metrics.get(name, nothing)) for name in names], ""))
     return table
+
+
+def describe_negative_classes(runs: Sequence[Run], class_names: Sequence[str]) -> list[str]:
+    """Return what "negative" means where there are more than two classes, of each run if they differ."""
+    numbers = {run.title: judged_against(run.predictions.provenance) for run in runs}
+    said = {title: describe_negative_class(class_names, number) for title, number in numbers.items()}
+    if len(set(numbers.values())) == 1:
+        return next(iter(said.values()))
+    return [f"{title}: {sentence}" for title, sentences in said.items() for sentence in sentences]
 
 
 def _cell(table: MetricsTable, name: str, metric: Metric) -> Cell:

@@ -21,7 +21,7 @@ from miue.report.content import list_facts, overview, page_content
 from miue.report.decisions_table import decisions_table, evaluate_outcomes
 from miue.report.fitting import fitted_page, look_inside
 from miue.report.groups_table import groups_table
-from miue.report.instances_table import instances_table
+from miue.report.instances_table import describe_negative_classes, instances_table
 from miue.report.levels import EVALUATED, Level, Resampling, Track, evaluate_levels
 from miue.report.pairs import compare_methods
 from miue.report.runs import Comparison, compare, named_runs
@@ -148,6 +148,7 @@ def _answer(
         "tables": {name: levels[name].table for name in EVALUATED if levels[name].table is not None},
         "labelled": any(judged),
         "instances_table": instances_table(comparison.shared, levels["instances"].evaluations),
+        "negative_classes": describe_negative_classes(comparison.shared, comparison.class_names),
     }
 
 

@@ -14,7 +14,7 @@ from made_bags import separable_bags
 import miue
 from miue.bags.classes import class_names, doubt_about_negative_class, known_labels
 from miue.bags.dataset import BagDataset
-from miue.common.errors import DataError
+from miue.common.errors import ConfigError, DataError
 from miue.io.load import load_bags
 from miue.io.splits.draw import make_folds
 from miue.io.store.store import read_store, write_store
@@ -108,6 +108,73 @@ def test_no_training_asks_where_the_background_is_named(
     once = ("--quiet", "--set", "max_epochs=1", "--set", named)
     said = run("train", tmp_path / "store", "--out", tmp_path / "quiet", *once)
     assert (capsys.readouterr().err + said).count("the negative class is") == (4 if asks else 0)
+
+
+def bags_of_types(*, inside: int) -> BagDataset:
+    """Bags of three types, one instance of four of the type ``inside``; two bags have no label."""
+    random, labels = np.random.default_rng(0), np.arange(14) % 3
+    types = [np.array([label, label, label, inside]) for label in labels]
+    arrays = [random.normal(size=(4, 5)) + 3 * one[:, None] for one in types]
+    names, known = ("fibroblast", "10", "9, rare"), [*map(int, labels[:12]), None, None]
+    return BagDataset.from_arrays(arrays, known, class_names=names, instance_labels=types)
+
+
+ONE_EPOCH: dict[str, object] = {"max_epochs": 1}
+
+
+@pytest.mark.parametrize(
+    ("method", "inside", "options", "said"),
+    [
+        (
+            "mirel",
+            1,
+            {},
+            "class, 'fibroblast', to be of this class, but 4 of 16 labeled instances in such bags are not",
+        ),
+        (
+            "mirel",
+            0,
+            {"method.background": 2},
+            "class, '9, rare', to be of this class, but 4 of 16 labeled instances",
+        ),
+        ("mirel", 0, {}, ""),
+        ("mirel", 1, {"method.background": None}, ""),
+        ("softmax", 1, {}, ""),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:2 of 14 bags have no label")
+def test_labels_of_instances_that_contradict_the_negative_class_are_said(
+    method: str, inside: int, options: dict[str, int | None], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bags = bags_of_types(inside=inside)
+    miue.train(bags, method=method, options=options, settings=ONE_EPOCH, distances=(), progress=True)
+    shown = capsys.readouterr().err
+    assert said in shown and ("method.background=none" in shown) == bool(said)
+
+
+def test_bags_without_a_label_are_left_out_of_training_and_counted(tmp_path: Path) -> None:
+    bags = bags_of_types(inside=0)
+    with pytest.warns(UserWarning, match="2 of 14 bags have no label, so that nothing is learned .*bag_12"):
+        model = miue.train(bags, settings=ONE_EPOCH, distances=(), out=tmp_path / "run", progress=False)
+    record = model.training
+    assert record is not None and record.training_bags + record.validation_bags == 12
+    assert '"bag_12","bag_12","",""' in (tmp_path / "run" / "splits.csv").read_text()
+
+
+def test_a_rare_class_without_a_split_does_not_refuse_bags_without_a_label(tmp_path: Path) -> None:
+    rows = [
+        f"{bag},{label},{bag}.5,{row}" for bag, label in enumerate([*"aabbc" * 3, "d", "d", ""]) for row in (1, 2)
+    ]
+    (tmp_path / "t.csv").write_text("bag_id,label,f,g\n" + "\n".join(rows) + "\n")
+    once = ("--quiet", "--set", "max_epochs=1", "--distance", "none")
+    with pytest.warns(UserWarning, match="1 of 18 bags have no label"):
+        said = run("train", tmp_path / "t.csv", "--out", tmp_path / "run", *once)
+    assert "no split was drawn (class 'd'" in said and "Trained" in said
+
+
+def test_an_option_that_is_passed_as_a_setting_is_said_to_be_one() -> None:
+    with pytest.raises(ConfigError, match=r"got an option of the method; .*options=\{'method.background': …\}"):
+        miue.train(separable_bags(), settings={"method.background": None})
 
 
 @pytest.mark.parametrize("word", ["none", "None", "unknown"])

@@ -381,11 +381,22 @@ def test_a_damaged_checkpoint_says_so(tmp_path: Path) -> None:
 def test_only_one_class_is_refused_before_training() -> None:
     with pytest.raises(DataError, match="bags of at least 2 classes, got class \\[1\\] only"):
         miue.train([np.ones((2, 3))] * 4, [1, 1, 1, 1])
+    named = BagDataset.from_arrays([np.ones((2, 3))] * 4, [1, 1, 1, 1], class_names=("2", "9", "10"))
+    with pytest.raises(DataError, match="bags of at least 2 classes, got class \\['9'\\] only"):
+        miue.train(named)
 
 
-def test_a_bag_without_a_label_is_named() -> None:
-    with pytest.raises(DataError, match="bag 'bag_1' of the training set"):
-        miue.train([np.ones((2, 3))] * 3, [1, None, 0])
+def test_a_bag_without_a_label_that_is_to_be_trained_on_is_named() -> None:
+    bags = replace(BagDataset.from_arrays([np.ones((2, 3))] * 3, [1, None, 0]), splits=("train",) * 3)
+    with pytest.raises(
+        DataError, match="bag 'bag_1' of the training set.*take these bags out of the training part"
+    ):
+        miue.train(bags)
+
+
+def test_bags_of_which_none_has_a_label_are_not_trained_on() -> None:
+    with pytest.raises(DataError, match="bag 'bag_0' of the training set: expected a label for every bag"):
+        miue.train([np.ones((2, 3))] * 3, [None, None, None])
 
 
 def test_foreign_bags_are_not_learned_from(bags: BagDataset) -> None:

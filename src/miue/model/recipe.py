@@ -34,6 +34,7 @@ DEFAULT_NETWORK, DEFAULT_METHOD, DEFAULT_ENCODER = "attention", "mirel", "auto"
 DEFAULT_DISTANCES = ("combined",)  # the best on shifted validation bags of any kind; see docs/shift.md
 
 
+KINDS = ("network", "method", "encoder")
 MEMBER = "method.member"
 
 OTHER_NAMES = {
@@ -122,6 +123,13 @@ class Recipe:
         for key in self.settings:
             if key not in TrainingConfig.model_fields:
                 known = {*TrainingConfig.model_fields, *OTHER_NAMES.values()} if key in OTHER_NAMES else None
+                if (kind := key.partition(".")[0]) in KINDS:
+                    raise ConfigError(
+                        item=f"setting {key!r}",
+                        wanted="a setting of the training",
+                        got=f"an option of the {kind}",
+                        fix=f"pass it among the options: options={{{key!r}: …}}",
+                    )
                 raise unknown_name("setting", key, known or TrainingConfig.model_fields, OTHER_NAMES.get(key))
         try:
             return TrainingConfig(**{**settings_by_size(bags, instances), **self.settings})

@@ -118,10 +118,35 @@ class Plan:
 
 
 def question_negative_class(bags: BagDataset, recipe: Recipe) -> None:
-    """Say where another class than the first is called as the negative one usually is, and none was named."""
+    """Say where another class than the first is called as the negative one usually is, and none was named.
+
+    Say, too, where labels of instances show that MIREL's negative class has bags of other instances.
+    """
     doubt = doubt_about_negative_class(bags.class_names)
     if doubt and recipe.options.get("method.background") is None:
         say(f"Note: {doubt} (in Python: class_names, negative_class)", err=True)
+    if recipe.method == "mirel" and (contradicted := _contradicted_background(bags, recipe)):
+        say(f"Note: {contradicted}", err=True)
+
+
+def _contradicted_background(bags: BagDataset, recipe: Recipe) -> str:
+    """Return a sentence where labeled instances of the negative class's bags are of other classes, else ""."""
+    number = recipe.options.get("method.background", 0)
+    if not isinstance(number, int) or not bags.instance_labels.known.any():
+        return ""
+    bag = np.repeat(np.arange(len(bags)), bags.sizes)
+    negative = bags.labels.known & (bags.labels.values == number) & ~bags.is_ood.out_of_distribution
+    known = bags.instance_labels.known & negative[bag]
+    others = known & (bags.instance_labels.values != number)
+    if not others.any():
+        return ""
+    name = repr(bags.class_names[number]) if bags.class_names else str(number)
+    return (
+        f"MIREL takes every instance of a bag of the negative class, {name}, to be of this class, but "
+        f"{others.sum():,} of {plural(int(known.sum()), 'labeled instance')} in such bags are not. If another "
+        "class has bags of its own instances only, name it first (--classes, in Python class_names); if none has, "
+        'pass --set method.background=none (in Python options={"method.background": None})'
+    )
 
 
 def warn_of_large_pixels(plan: Plan) -> None:
@@ -131,6 +156,16 @@ def warn_of_large_pixels(plan: Plan) -> None:
         warn_user(
             f"images of numbers up to {largest:,.0f} are taken as they are, where encoders expect about 0 to 1: "
             "pass bytes (uint8), which are divided by 255, or divide the numbers",
+        )
+
+
+def warn_of_unlabeled(bags: BagDataset) -> None:
+    """Warn of bags that are in no part since they have no label, where the bags came without parts."""
+    unlabeled = [] if any(bags.splits) else np.flatnonzero(~bags.labels.known).tolist()
+    if unlabeled:
+        warn_user(
+            f"{len(unlabeled):,} of {plural(len(bags), 'bag')} have no label, so that nothing is learned from "
+            f"them: {first_few([bags.ids[row] for row in unlabeled])}",
         )
 
 
@@ -166,7 +201,7 @@ def training_sets(
         DataError: splits without one to train on, a patient in two, a bag without a label or out of distribution,
             one class only or too small to hold out from, or validation bags that are not like those to train on.
     """
-    bags = dataset.split("train") if any(dataset.splits) else dataset
+    bags = dataset.split("train") if any(dataset.splits) else _labeled(dataset)
     if validation is not None:
         _refuse_trained_on(validation, bags)
     elif "validation" in dataset.splits:
@@ -194,6 +229,12 @@ def training_sets(
     return bags.subset(np.sort(kept)), bags.subset(np.sort(held_out))
 
 
+def _labeled(bags: BagDataset) -> BagDataset:
+    """Return the bags that have a label, as a split that is drawn has no others; all where none has one."""
+    known = np.flatnonzero(bags.labels.known)
+    return bags.subset(known) if 0 < len(known) < len(bags) else bags
+
+
 def check_labels(bags: BagDataset, what: str, *, classes_wanted: int) -> None:
     """Raise unless every bag is labeled, in distribution, and enough classes are there."""
     missing = [name for name, known in zip(bags.ids, bags.labels.known, strict=True) if not known]
@@ -202,7 +243,8 @@ def check_labels(bags: BagDataset, what: str, *, classes_wanted: int) -> None:
             item=f"bag {missing[0]!r} of the {what} set",
             wanted="a label for every bag",
             got=f"none for {len(missing)} of {len(bags)} bags",
-            fix="give a table of labels with --labels, in Python load_bags(labels=TABLE), or leave these bags out",
+            fix="give a table of labels with --labels, in Python load_bags(labels=TABLE), or take these bags out "
+            f"of the {what} part, such as by 'miue data split' and --splits",
         )
     outside = [name for name, is_out in zip(bags.ids, bags.is_ood.out_of_distribution, strict=True) if is_out]
     if outside:
@@ -217,7 +259,7 @@ def check_labels(bags: BagDataset, what: str, *, classes_wanted: int) -> None:
         raise DataError(
             item=f"the {what} set of {plural(len(bags), 'bag')}",
             wanted=f"bags of at least {classes_wanted} classes",
-            got=f"class {classes} only",
+            got=f"class {[bags.class_names[c] for c in classes] if bags.class_names else classes} only",
             fix="add bags of another class, or check the label column",
         )
     gap = next((number for number, label in enumerate(classes) if label != number), None)

@@ -22,6 +22,7 @@ from miue.training.plan import (
     say_parts_used,
     warn_of_large_pixels,
     warn_of_same_bags,
+    warn_of_unlabeled,
 )
 from miue.training.run_folder import RUN, IfExists, changed_to_resume, clear_run
 from miue.training.trackers import Tracking, check_trackers
@@ -71,6 +72,7 @@ def train_seeds(
         question_negative_class(bags, recipe)
     warn_of_large_pixels(plans[0])
     warn_of_same_bags(plans[0], bags)
+    warn_of_unlabeled(bags)
     with locked(out):
         if if_exists == "refuse":
             refuse_existing(out, RUN, overwrite=False)

@@ -50,6 +50,7 @@ from miue.training.plan import (
     say_parts_used,
     warn_of_large_pixels,
     warn_of_same_bags,
+    warn_of_unlabeled,
 )
 from miue.training.run_folder import LAST, MEMBER, MEMBERS, IfExists, open_run
 from miue.training.trackers import Tracking, check_trackers
@@ -194,6 +195,7 @@ def train_recipe(
         if run.is_first and run.warn:
             warn_of_large_pixels(plan)
             warn_of_same_bags(plan, bags)
+            warn_of_unlabeled(bags)
         _prepare(method, plan, bags, folder if run.is_first else None, progress=run.progress)
         if not run.executor.is_local:
             run = _train_members(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -89,3 +90,12 @@ def test_which_class_is_negative_is_said_with_the_flags_of_instances(negative: s
 def test_a_negative_bag_with_a_positive_instance_is_said_with_the_name_of_its_class() -> None:
     froc = miue.evaluate(predicted(seed=1, negative="9")).froc
     assert froc is not None and "of the negative class '2' has an instance" in froc["froc"].reason
+
+
+def test_a_table_with_the_classes_in_another_order_is_told_to_name_the_order_of_the_model(tmp_path: Path) -> None:
+    model = predicted(seed=1)
+    provenance = Provenance(classes=GRADES, weights_sha256="0" * 64)
+    one, other = replace(model, provenance=provenance), replace(model, provenance=Provenance(classes=GRADES[::-1]))
+    for sources in ([("model", one), ("table", other)], [("table", other), ("model", one)]):
+        with pytest.raises(DataError, match="another order; .*--classes 2 --classes 9 --classes '10, at least'"):
+            write_report(tmp_path / "r.html", sources)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Int64
 
+from miue.bags.classes import quoted_order
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import DataError
@@ -152,6 +153,21 @@ def compare(runs: Sequence[Run], class_names: Sequence[str] = ()) -> Comparison:
     )
 
 
+def _one_order(named: Sequence[tuple[Run, tuple[str, ...]]]) -> str:
+    """Return how tables get the order of the others, "" where classes are not the same.
+
+    The order of a model's predictions is theirs for good; that of another tool's table is named.
+    """
+    orders = dict.fromkeys(names for _, names in named)
+    if len({frozenset(names) for names in orders}) > 1:
+        return ""
+    of_models = dict.fromkeys(names for run, names in named if run.predictions.provenance.weights_sha256)
+    order = next(iter(of_models or orders))
+    if len(of_models) > 1:
+        return "train the models with the same --classes"
+    return f"the classes are the same in another order; name it for the tables: {quoted_order(order)}"
+
+
 def _class_names(runs: Sequence[Run], given: Sequence[str]) -> tuple[str, ...]:
     first = runs[0]
     count = first.predictions.bags.distribution.num_classes
@@ -173,7 +189,8 @@ def _class_names(runs: Sequence[Run], given: Sequence[str]) -> tuple[str, ...]:
                 item=f"predictions {run.source!r}",
                 wanted=f"the classes {', '.join(named[0][1])}, as {named[0][0].source!r} has",
                 got=", ".join(names),
-                fix="report predictions of the same classes together, the others by themselves",
+                fix=_one_order(named)
+                or "report predictions of the same classes together, the others by themselves",
             )
     if len(given) == count and not named:
         return tuple(given)

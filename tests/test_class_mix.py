@@ -218,7 +218,12 @@ def test_of_three_classes_each_is_watched_and_estimated() -> None:
     )
     assert course.scores == ("class_mix_a", "class_mix_b", "class_mix_c")
     assert "class_mix_c" in course.alarms and "class_mix_b" not in course.alarms
-    assert course.tables()[0].heading[3:6] == ("share of a", "share of b", "share of c")
+    batches, classes = course.tables()
+    assert batches.heading == ("batch", "bags", "counted", "evidence", "of", "first alarm")
+    mix = course.mix[0]
+    assert mix is not None
+    assert classes.rows == tuple(("new", name, mix.percent(label)) for label, name in enumerate("abc"))
+    assert all(f"<td>{cell}</td>" in render_page(course).decode() for row in classes.rows for cell in row)
     said = course.describe_mix()
     assert "; b " in said and "; c " in said
 

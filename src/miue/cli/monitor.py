@@ -90,6 +90,7 @@ def monitor(
     if trained:
         what = f"{plural(trained, 'bag')} that the model was trained on, or others of their patients"
         say(f"Note: left out {what}", err=True)
-    show_table(course.tables()[0].as_rich())
+    for table in course.tables():
+        show_table(table.as_rich())
     say(" ".join(filter(None, (str(course), course.advice))))
     say(f"Page: {out / PAGE}")

@@ -173,8 +173,12 @@ class Course(PrintsAsTable):
         return f"No alarm: {bags}, {compared}. The strongest evidence was {evidence}; {limit}."
 
     def tables(self) -> list[ResultTable]:
-        """Return a row for each batch: its bags, class mix, the strongest evidence at its end, and its alarms."""
-        labels = () if self.mix_unknown else self._shown
+        """Return a row for each batch: its bags, class mix, the strongest evidence at its end, and its alarms.
+
+        Of more than two classes, the mix is a table of its own, with a row for each batch and class.
+        """
+        shown = () if self.mix_unknown else self._shown
+        labels = shown if len(shown) == 1 else ()
         rows = []
         for position, batch in enumerate(self.batches):
             of_batch = np.flatnonzero(self.batch_of == position)
@@ -201,7 +205,17 @@ class Course(PrintsAsTable):
         shares = (f"share of {self.classes[label]}" for label in labels)
         heading = ("batch", "bags", "counted", *shares, "evidence", "of", "first alarm")
         notes = filter(None, (note, self.patients_unknown, self.describe_mix()))
-        return [ResultTable(heading, tuple(rows), tuple(notes))]
+        table = ResultTable(heading, tuple(rows), tuple(notes))
+        return [table] if len(shown) < 2 else [table, self._mix_table()]
+
+    def _mix_table(self) -> ResultTable:
+        """Return the share of each class in each batch."""
+        rows = (
+            (batch.name, name, "—" if mix is None else mix.percent(label))
+            for batch, mix in zip(self.batches, self.mix, strict=True)
+            for label, name in enumerate(self.classes)
+        )
+        return ResultTable(("batch", "class", "share"), tuple(rows), ())
 
     def describe_limits(self) -> str:
         """Return the evidence that is an alarm, in words."""

@@ -68,7 +68,7 @@ def render_page(course: Course) -> bytes:
     step = max(1, int(np.ceil((top - LOWEST) / 8)))
     text = environment.get_template("page.html.j2").render(
         course=course,
-        table=course.tables()[0],
+        tables=course.tables(),
         lines=[_line(course, column, frame) for column in range(len(course.scores))],
         limits=limits,
         limits_text=limits_text,

@@ -90,7 +90,7 @@ def monitor(
     if trained:
         what = f"{plural(trained, 'bag')} that the model was trained on, or others of their patients"
         say(f"Note: left out {what}", err=True)
-    for table in course.tables():
-        show_table(table.as_rich())
+    for shown in course.tables():
+        show_table(shown.as_rich())
     say(" ".join(filter(None, (str(course), course.advice))))
     say(f"Page: {out / PAGE}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import run
 
 import miue
+from miue.bags.coords import Coords
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.calibration import DeferralGoal, InstanceGoal, PredictionSetGoal
@@ -90,6 +93,31 @@ def test_which_class_is_negative_is_said_with_the_flags_of_instances(negative: s
 def test_a_negative_bag_with_a_positive_instance_is_said_with_the_name_of_its_class() -> None:
     froc = miue.evaluate(predicted(seed=1, negative="9")).froc
     assert froc is not None and "of the negative class '2' has an instance" in froc["froc"].reason
+
+
+@pytest.mark.parametrize("name", ["2", "9"])
+def test_a_class_that_is_called_by_a_number_is_exported_by_its_name(name: str, tmp_path: Path) -> None:
+    grades = replace(predicted(seed=1), provenance=Provenance(classes=("2", "9", "1")))
+    assert grades.instances is not None
+    places = Coords.of(np.stack([256 * np.arange(BAGS * INSTANCES), np.zeros(BAGS * INSTANCES, np.int64)], 1))
+    replace(grades, instances=replace(grades.instances, coords=places)).save(tmp_path / "p")
+    run("export", "geojson", tmp_path / "p", "--out", tmp_path / "out", "--class", name)
+    written = {
+        feature["properties"]["classification"]["name"]
+        for file in (tmp_path / "out").glob("*.geojson")
+        for feature in json.loads(file.read_text())["features"]
+    }
+    assert written == {f"class {name}"}
+
+
+def test_one_class_with_a_comma_in_its_name_is_exported(tmp_path: Path) -> None:
+    places = Coords.of(np.stack([256 * np.arange(BAGS * INSTANCES), np.zeros(BAGS * INSTANCES, np.int64)], 1))
+    given = predicted(seed=1)
+    assert given.instances is not None
+    replace(given, instances=replace(given.instances, coords=places)).save(tmp_path / "p")
+    run("export", "geojson", tmp_path / "p", "--out", tmp_path / "out", "--class", "10, at least")
+    files = [json.loads(file.read_text())["features"] for file in (tmp_path / "out").glob("*.geojson")]
+    assert {one["properties"]["classification"]["name"] for file in files for one in file} == {"10, at least"}
 
 
 def test_a_table_with_the_classes_in_another_order_is_told_to_name_the_order_of_the_model(tmp_path: Path) -> None:

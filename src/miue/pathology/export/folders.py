@@ -16,7 +16,14 @@ from miue.common.folder_kinds import EXPORT
 from miue.common.progress import tracked
 from miue.pathology.export.geo_parquet import write_geo_parquet
 from miue.pathology.export.geojson import Selection, regions, squares, write_geojson
-from miue.pathology.export.patches import Patches, class_names, class_number, file_names, patches_by_slide
+from miue.pathology.export.patches import (
+    Patches,
+    class_names,
+    class_number,
+    class_numbers,
+    file_names,
+    patches_by_slide,
+)
 from miue.pathology.export.slide_arrays import write_slide_arrays
 from miue.pathology.slides import SlideFiles, bounds_origin, microns_per_pixel, open_slide, thumbnail
 from miue.predictions.folder import Predictions, check_predictions
@@ -104,7 +111,7 @@ def write_overlays(
     if slides is not None and bounds != (0, 0):
         raise one_of_two("--bounds with --slides")
     names = class_names(predictions)
-    chosen = sorted({class_number(names, name) for name in classes or names})
+    chosen = class_numbers(names, classes or names)
     files = None if slides is None else SlideFiles.at(slides)
     selection, flags = Selection(names, chosen, threshold), describe_flags(predictions.provenance)
 

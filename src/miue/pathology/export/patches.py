@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,14 +115,35 @@ def class_names(predictions: Predictions) -> list[str]:
     return [f"class {name}" if name.isdigit() else name for name in names]
 
 
-def class_number(names: list[str], name: str) -> int:
-    """Return the number of the class called ``name``, or numbered so.
+def class_numbers(names: list[str], chosen: Sequence[str]) -> list[int]:
+    """Return the numbers of the classes chosen, in order; of one whose name has a comma, by its parts.
+
+    A command takes several names between commas, so that this one comes in parts.
 
     Raises:
         ConfigError: no such class.
+
+    >>> class_numbers(["normal", "Adenocarcinoma, NOS"], ["Adenocarcinoma", "NOS"])
+    [1]
     """
-    if name in names:
-        return names.index(name)
+    whole = ", ".join(chosen)
+    return sorted({class_number(names, name) for name in ([whole] if whole in names else chosen)})
+
+
+def class_number(names: list[str], name: str) -> int:
+    """Return the number of the class called ``name``, or numbered so.
+
+    A class that is called by a number is found by its name: of grades 1 to 3, "2" is the second.
+
+    Raises:
+        ConfigError: no such class.
+
+    >>> class_number(["class 1", "class 2", "class 3"], "2"), class_number(["normal", "benign", "tumor"], "2")
+    (1, 2)
+    """
+    for called in (name, f"class {name}"):
+        if called in names:
+            return names.index(called)
     if name.isdigit() and int(name) < len(names):
         return int(name)
     raise unknown_name("class", name, names)

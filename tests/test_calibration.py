@@ -405,8 +405,7 @@ def test_what_to_know_of_a_calibration_is_said_of_what_holds_for_it_alone() -> N
     )
     rare = ClassMix(confusion=((88, 2), (9, 1)))
     assert noted(class_mix=rare).startswith(
-        "few calibration bags are of class 1 (10 of 100): the sets may miss 10 % of all labels, which can be all "
-        "of that class; --per-class"
+        "the sets may miss 10 % of all labels, which can be all bags of class 1 (10 of 100); --per-class"
     )
     assert plain.prediction_sets is not None
     per_class = plain.prediction_sets.model_copy(update={"per_class": True})
@@ -414,8 +413,7 @@ def test_what_to_know_of_a_calibration_is_said_of_what_holds_for_it_alone() -> N
     assert notes(plain.model_copy(update={"class_mix": ClassMix(confusion=((88, 1), (9, 2)))})) == []
     deferring = calibrate(made(), deferral=DeferralGoal(0.2), prediction_sets=None, false_alarms=None)
     assert notes(deferring.model_copy(update={"class_mix": rare})) == [
-        "few calibration bags are of class 1 (10 of 100): 20 % of accepted bags may be wrong, which can be all "
-        "of that class."
+        "20 % of accepted bags may be wrong, which can be all bags of class 1 (10 of 100)."
     ]
     assert noted(scaling_left_out="the reason") == "no temperature was fitted: the reason."
     shift = CovariateShift(fingerprint="", bags=90, scores=("hardness",), effective_sample_size=50, largest=9)

@@ -60,14 +60,12 @@ def _rare_classes(calibration: Calibration) -> list[str]:
     said = []
     if sets is not None and not sets.per_class and (rare := _as_rare_as(calibration, sets.error)):
         said.append(
-            f"few calibration bags are of class {rare}: the sets may miss {100 * sets.error:g} % of all labels, "
-            "which can be all of that class; --per-class (in Python PredictionSetGoal(per_class=True)) promises "
-            "sets for each class."
+            f"the sets may miss {100 * sets.error:g} % of all labels, which can be all bags of class {rare}; "
+            "--per-class (in Python PredictionSetGoal(per_class=True)) promises sets for each class."
         )
     if deferral is not None and not deferral.refused and (rare := _as_rare_as(calibration, deferral.max_error)):
         said.append(
-            f"few calibration bags are of class {rare}: {100 * deferral.max_error:g} % of accepted bags may be "
-            "wrong, which can be all of that class."
+            f"{100 * deferral.max_error:g} % of accepted bags may be wrong, which can be all bags of class {rare}."
         )
     return said
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from miue.cli.options import MANY, OUTPUT, AsJson, OverwriteFile, separate
+from miue.cli.options import MANY_NAMES, OUTPUT, AsJson, OverwriteFile, separate_names
 from miue.cli.outputs import keeps_inputs
 from miue.common.errors import ConfigError
 from miue.common.escapes import escape_markdown
@@ -33,8 +33,9 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help=f"Metric to show, in this order; by default the most common, in --json and a .csv all. {MANY}",
-            callback=separate,
+            help=f"Metric to show, in this order; by default the most common, in --json and a .csv all. "
+            f"{MANY_NAMES}",
+            callback=separate_names,
         ),
     ] = None,
     out: Annotated[

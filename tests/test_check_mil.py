@@ -100,10 +100,13 @@ def test_without_an_error_the_interval_has_a_width_also_with_classes_of_differen
     assert auc.value == auc.high == 1 and 0.3 < auc.low < 0.9
 
 
-def test_the_interval_is_the_score_interval_by_the_variance_of_delong() -> None:
+@pytest.mark.parametrize("spread", [1, 8])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_interval_is_the_score_interval_by_the_variance_of_delong(spread: int, sign: int) -> None:
+    """Spread negative bags give a variance above that of Hanley & McNeil, which the interval is at least of."""
     random = np.random.default_rng(0)
     labels = np.arange(61) % 2
-    scores = random.normal(labels, 1).round(1)
+    scores = sign * np.where(labels == 1, random.normal(0.5, 1, 61), spread * random.normal(0, 1, 61)).round(1)
     wins = (scores[labels == 1][:, None] > scores[labels == 0]) + 0.5 * (
         scores[labels == 1][:, None] == scores[labels == 0]
     )
@@ -111,6 +114,8 @@ def test_the_interval_is_the_score_interval_by_the_variance_of_delong() -> None:
     pair = ((labels == 1).astype(float), (labels == 0).astype(float))
     auc = Auc.of(scores, labels)
     assert (auc.low, auc.high) == pytest.approx(auroc_interval(wins.mean(), variance, [pair], owners=61))
+    least = auroc_interval(wins.mean(), variance / 1e6, [pair], owners=61)
+    assert (least[0] > auc.low + 5e-3) == (spread > 1)  # so that the variance counts
 
 
 @pytest.mark.long

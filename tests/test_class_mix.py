@@ -64,12 +64,22 @@ def test_of_two_classes_the_estimate_is_that_of_rogan_and_gladen(positives: int)
     assert estimate_mix([[43, 7], [5, 25]], predicted) == found
 
 
-@pytest.mark.parametrize(("bags", "positives"), [(8, 8), (3, 0), (30, 11)])
-def test_where_predictions_are_always_right_the_interval_is_that_of_a_share(bags: int, positives: int) -> None:
+@pytest.mark.parametrize(("bags", "positives", "within"), [(8, 8, 0.05), (3, 0, 0.05), (30, 11, 0.006)])
+def test_where_predictions_are_always_right_the_interval_is_that_of_a_share(
+    bags: int, positives: int, within: float
+) -> None:
     """Jeffreys' interval, since the share of class 1 is that of the bags predicted so."""
     found = estimate_mix([[10**7, 0], [0, 10**7]], (np.arange(bags) < positives).astype(int))
     jeffreys = beta(positives + 0.5, bags - positives + 0.5)
-    assert (found.low[1], found.high[1]) == pytest.approx(jeffreys.ppf([0.025, 0.975]), abs=0.05)
+    assert (found.low[1], found.high[1]) == pytest.approx(jeffreys.ppf([0.025, 0.975]), abs=within)
+
+
+@pytest.mark.parametrize(("found", "missed"), [(12, 3), (9, 0)])
+def test_few_calibration_bags_of_a_class_widen_the_interval_as_jeffreys_does(found: int, missed: int) -> None:
+    """Without false positives and with very many new bags, the share of class 1 is μ / sensitivity."""
+    estimate = estimate_mix([[10**7, 0], [missed, found]], np.repeat([0, 1], [700_000, 300_000]))
+    ends = 0.3 / beta(found + 0.5, missed + 0.5).ppf([0.975, 0.025])
+    assert (estimate.low[1], estimate.high[1]) == pytest.approx(ends, rel=0.02)
 
 
 def test_of_three_classes_the_mix_is_recovered_exactly_from_expected_counts() -> None:
@@ -97,6 +107,8 @@ def test_a_mix_that_cannot_be_estimated_says_why() -> None:
     assert "hardly depend" in ClassMix(confusion=((5, 5), (5, 5))).unknown_because
     assert "no bag of some class" in ClassMix(confusion=((5, 5), (0, 0))).unknown_because
     assert "not known" in ClassMix().unknown_because
+    assert ClassMix(confusion=((9, 0), (0, 8))).missing == ()  # a class that is always predicted right is there
+    assert ClassMix(confusion=((5, 5), (0, 0))).missing == (1,)
     random = np.random.default_rng(0)
     held, new = mixed_bags(80, 0.5, random), mixed_bags(200, 0.5, random)
     weighted = calibrate(held, like=new)

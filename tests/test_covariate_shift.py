@@ -87,6 +87,10 @@ def test_the_weighted_threshold_is_that_of_the_naive_loop(
     rank = weighted_rank(np.array(weights)[order], own, error)
     threshold = scores[order[rank - 1]] if rank <= len(scores) else np.inf
     assert threshold == naive_threshold(scores, weights, own, error)
+    if np.isfinite(threshold):  # of bags in any order
+        p = 1 - np.array(scores) / 8
+        fit = (np.zeros(len(p), np.int64), PredictionSetGoal(error), np.array(weights), own)
+        assert fit_prediction_sets(np.stack([p, 1 - p], 1), *fit).thresholds[0] == threshold / 8
 
 
 @settings(deadline=None, max_examples=100)
@@ -95,6 +99,14 @@ def test_equal_weights_give_the_unweighted_rank_whatever_the_weight(
     count: int, weight: float, error: float
 ) -> None:
     assert weighted_rank(np.full(count, weight), weight, error) == conformal_rank(count, error)
+
+
+def test_as_few_weighted_bags_as_a_rank_needs_have_the_largest_score_as_threshold() -> None:
+    p, labels = np.linspace(0.1, 0.9, 9), np.zeros(9, np.int64)
+    probabilities, goal = np.stack([p, 1 - p], 1), PredictionSetGoal(0.1)
+    assert fit_prediction_sets(probabilities, labels, goal, np.ones(9)).thresholds[0] == pytest.approx(0.9)
+    with pytest.raises(DataError, match="calibration bags that weigh at least 9 times"):
+        fit_prediction_sets(probabilities, labels, goal, np.ones(9), 1.001)
 
 
 @pytest.mark.parametrize("per_class", [False, True])
@@ -369,6 +381,9 @@ def test_predictions_that_do_not_fit_are_refused() -> None:
     one, other = (replace(p, provenance=Provenance(weights_sha256=w)) for p, w in ((held, "a"), (new, "b")))
     with pytest.raises(ModelError, match="predict the new bags with this model"):
         calibrate(one, like=other)
+    same = replace(new, provenance=Provenance(weights_sha256="a"))
+    of_unknown = calibrate(one, like=new)  # of a model that does not say which
+    assert calibrate(one, like=same).prediction_sets == of_unknown.prediction_sets is not None
     trained = np.array(["train", *[""] * 99], object)
     with pytest.raises(DataError, match="the bags to calibrate for: expected bags that took no part in training"):
         calibrate(held, like=replace(new, bags=replace(new.bags, training_parts=trained)))

@@ -11,7 +11,7 @@ import torch
 from made_promises import RUNS, predictions_of, within_band
 from scipy.stats import binom
 
-from miue.calibration import CalibrationBags, DeferralGoal, FalseAlarmGoal, calibrate
+from miue.calibration import CalibrationBags, DeferralGoal, FalseAlarmGoal, calibrate, deferral
 from miue.calibration.binomial import p_values
 from miue.calibration.deferral import fallback_tests, fit_deferral, starting_shares
 from miue.calibration.patients import count_patients, counted_rows
@@ -265,6 +265,27 @@ def test_bags_that_equal_the_threshold_are_accepted_in_the_tests_too() -> None:
 def test_a_p_value_that_equals_its_level_passes() -> None:
     assert fallback_tests(np.array([0.25, 0.25]), np.array([0.25, 0])).all()
     assert fallback_tests(np.array([0.3, 0.1 + 0.2]), np.array([0.3, 0])).all()
+
+
+def test_what_has_no_share_is_not_rejected_however_small_its_p_value() -> None:
+    assert fallback_tests(np.array([0.9, 0.0, 0.0]), np.array([0.05, 0, 0.05])).tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("count", [60, 100, 400, 3000])
+@pytest.mark.parametrize("confidence", [0.9, 0.99])
+def test_no_more_than_the_allowed_chance_is_shared_among_the_tests(
+    count: int, confidence: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared: list[float] = []
+
+    def spy(p: np.ndarray, shares: np.ndarray) -> np.ndarray:
+        shared.append(float(shares.sum()))
+        return fallback_tests(p, shares)
+
+    monkeypatch.setattr(deferral, "fallback_tests", spy)
+    uncertainty, correct = deferral_problem(np.random.default_rng(3), count)
+    fit_deferral(uncertainty, correct, MEASURE, DeferralGoal(0.1, confidence))
+    assert shared == pytest.approx([1 - confidence], rel=1e-12)
 
 
 def test_the_seed_says_which_bags_are_ordered_by() -> None:

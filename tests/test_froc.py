@@ -233,6 +233,14 @@ def test_froc_is_of_the_score_that_flags_are_made_by() -> None:
     assert measured == froc(given, score="other") != froc(given)
 
 
+def test_at_a_rate_above_all_negatives_even_scores_below_zero_are_found() -> None:
+    given = scored_bags([[0.5], [0.5, 0.1]], [0, 1], positives=[[0], [1, 1]])
+    assert given.instances is not None
+    given = replace(given, instances=given.instances.with_score("energy", np.array([-3.0, -2.0, -9.0])))
+    by_rate = [one.value for one in froc(given, score="energy").values()][1:]
+    assert by_rate == [0.5, 0.5, 1.0, 1.0, 1.0, 1.0]
+
+
 def test_evaluate_shows_froc_and_flags(tmp_path: Path) -> None:
     given = both(FlagWorld(), 40, 9)
     made = calibrate(replace(unlabelled(given), bags=given.bags), instances=InstanceGoal(), **ALONE)  # type: ignore[arg-type]

@@ -139,6 +139,9 @@ def test_the_strongest_evidence_is_the_nearest_to_its_limit_which_is_an_alarm_on
     assert (below.strongest(), below.alarms) == (0, {})
     reached = replace(below, log10_evidence=np.array([[1.75, 3.0]]))
     assert (reached.strongest(), reached.alarms) == (1, {"b": "1-0"})
+    for shown, said in ((below, "—"), (reached, "b")):
+        [table] = shown.tables()
+        assert [row[table.heading.index("first alarm")] for row in table.rows] == [said]
 
 
 def test_evidence_near_one_is_shown_as_a_number(tmp_path: Path) -> None:

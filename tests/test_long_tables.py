@@ -185,6 +185,14 @@ def test_long_tables_that_cannot_be_used_are_named(tmp_path: Path, changes: tupl
         load_bags(tmp_path / "t.csv")
 
 
+def test_a_row_of_a_large_file_that_is_read_in_parts_is_named_by_its_line_in_the_file(tmp_path: Path) -> None:
+    lines = [f"{'ab'[row >= 60_000]},{row}.25,{row}.125" for row in range(70_000)]
+    lines[65_000] = "b,,1"
+    (tmp_path / "t.csv").write_text("bag_id,f1,f2\n" + "\n".join(lines) + "\n")
+    with pytest.raises(DataError, match=r"b: no finite number in 1 of 10,?000 rows \(line 65002, column 'f1'\)"):
+        load_bags(tmp_path / "t.csv")
+
+
 def test_columns_of_other_names_are_inspected_and_loaded_by_name(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(LONG.replace("bag_id", "Sample").replace("label", "Group", 1))
     named = {"bag_id": "Sample", "label": "Group"}

@@ -65,6 +65,10 @@ def test_coords_of_stamp_become_pixels_where_their_width_is_told(tmp_path: Path)
     told = contents_of(path, microns_per_pixel=0.25)
     assert told.patch_size == 1024
     assert told.coords is not None and np.array_equal(told.coords, made_files.grid(7, 1024))
+    uneven = contents_of(path, microns_per_pixel=0.3)  # 853.3 pixels, so that two are 1706.7
+    assert uneven.patch_size == 853
+    assert uneven.coords is not None and np.array_equal(uneven.coords, np.rint(made_files.grid(7, 256) / 0.3))
+    assert 1707 in uneven.coords
     assert np.array_equal(read_rows(path, 1, 3), FEATURES.astype(np.float16)[1:3])
 
 

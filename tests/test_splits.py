@@ -371,6 +371,14 @@ def test_a_table_of_patients_splits_their_bags(tmp_path: Path) -> None:
     assert read_splits(tmp_path / "s.csv").assign(six_called(*"pqr")).splits == ("train", "test", "train")
 
 
+def test_names_that_no_bag_has_are_left_out_of_splits_that_do_not_have_every_bag() -> None:
+    splits = Splits("x", ({"a": "train", "gone": "train", "b": "test"}, {"gone": "test"}))
+    kept, absent = splits.without_absent(six())
+    assert (kept.folds, absent) == (({"a": "train", "b": "test"}, {}), ["gone"])
+    unread = Splits("x", ({"A 1": "train", "B 1": "test"},))  # names that are written in another way
+    assert unread.without_absent(six()) == (unread, [])
+
+
 def six_called(*names: str) -> BagDataset:
     """Bags of two classes, the only ones of their patients."""
     return BagDataset.from_arrays([np.ones((1, 2))] * len(names), None, ids=names)

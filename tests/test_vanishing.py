@@ -57,6 +57,17 @@ def test_a_slope_is_that_of_least_squares_with_an_interval_over_patients() -> No
     assert found.high - found.low == pytest.approx(2 * 1.96 * error, rel=0.1)
 
 
+def test_a_patient_that_is_drawn_again_brings_each_of_its_bags() -> None:
+    random = np.random.default_rng(2)
+    sizes, owners = np.log2([50, 100, 200, 400]), np.repeat(["a", "b", "c", "d"], [1, 2, 9, 20])
+    values = random.normal(size=(4, 32)) + np.repeat([0.0, 1.0, 2.0, 3.0], [1, 2, 9, 20]) * sizes[:, None]
+    found = fit_slope("mutual_information", values, sizes, owners, 300, 5)
+    of_bags = np.polyfit(sizes, values, 1)[0]
+    drawn = np.array(["a", "b", "c", "d"])[np.random.default_rng(5).integers(4, size=(300, 4))]
+    means = [np.concatenate([of_bags[owners == owner] for owner in row]).mean() for row in drawn]
+    assert (found.low, found.high) == pytest.approx(np.quantile(means, [0.025, 0.975]))
+
+
 def test_a_sentence_says_whether_a_measure_falls() -> None:
     falls = Slope("mutual_information", "epistemic", (0.4, 0.3, 0.2, 0.1), -0.1, -0.12, -0.08)
     assert falls.sentence((5, 10, 20, 40)) == (

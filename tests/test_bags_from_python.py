@@ -358,6 +358,13 @@ def test_bytes_in_another_encoding_are_refused(what: str) -> None:
         BagDataset.from_arrays([np.ones((1, 2))] * 2, **columns)
 
 
+@pytest.mark.parametrize("flag", [2, -1, 0.5, float("nan"), "true", np.int64(3)])
+def test_what_is_no_truth_value_is_no_flag(flag: Any) -> None:
+    with pytest.raises(DataError, match="is_ood 1: expected True, False, or None where unknown, got"):
+        OodFlags.of(np.array([None, flag, True], object))
+    assert OodFlags.of(np.array([None, 0, 1.0, True], object)).values.tolist() == [False, False, True, True]
+
+
 def test_numpy_takes_labels_and_flags_that_are_all_known() -> None:
     bags = BagDataset.from_arrays([np.ones((2, 3))] * 4, [0, 1, 0, 1])
     assert roc_auc_score(bags.labels, [0.1, 0.9, 0.2, 0.8]) == 1.0

@@ -50,6 +50,16 @@ def test_nothing_that_one_part_knows_is_lost() -> None:
     assert whole.batch([2, 3]).instances[:, 0].tolist() == [2, 2, 3, 3, 3]
 
 
+@pytest.mark.parametrize(
+    ("extractors", "kept"), [(("uni", "uni"), "uni"), (("uni", "virchow"), ""), (("", "uni"), "")]
+)
+def test_the_extractor_is_that_of_all_parts_or_none(extractors: tuple[str, str], kept: str) -> None:
+    parts = [
+        replace(part, extractor=name) for part, name in zip((bare_part(), known_part()), extractors, strict=True)
+    ]
+    assert concatenate(parts).extractor == kept
+
+
 @pytest.mark.parametrize("field", ["patients", "coords", "patch_sizes"])
 def test_what_no_part_knows_stays_unknown(field: str) -> None:
     assert getattr(concatenate([bare_part(), replace(bare_part(), ids=("u", "v"))]), field) is None

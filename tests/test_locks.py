@@ -226,6 +226,19 @@ def test_the_next_file_of_a_name_removes_what_a_killed_one_left(
     assert not list(tmp_path.iterdir())
 
 
+def test_beside_what_a_killed_one_left_a_file_that_is_written_just_now_stays(tmp_path: Path) -> None:
+    left = [tmp_path / f".a.0123abcd.tmp{ending}" for ending in ("", ".lock")]
+    with atomic_file(tmp_path / "a") as first:
+        first.write_text("1")
+        for path in left:
+            path.touch()
+        with atomic_file(tmp_path / "a") as second:
+            second.write_text("2")
+        assert not any(path.exists() for path in left)
+    assert (tmp_path / "a").read_text() == "1"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
 def test_what_another_process_writes_is_not_removed(
     tmp_path: Path, hold: Callable[..., subprocess.Popen[str]]
 ) -> None:

@@ -240,6 +240,7 @@ def test_bags_are_held_out_by_share_or_number_with_classes_alike() -> None:
     assert hold_out(labels, 18, seed=1)[1].tolist() == hold_out(labels, 0.3, seed=1)[1].tolist()
     assert hold_out(labels, 18, seed=1)[1].tolist() != hold_out(labels, 18, seed=2)[1].tolist()
     assert len(hold_out(labels, 0.001, seed=1)[1]) == 2  # one of each class at the least
+    assert sorted(labels[hold_out(labels, 2, seed=1)[1]]) == [0, 1]  # and as a number
     assert len(hold_out(np.array([0, 0, 1, 1]), 0.9, seed=1)[0]) == 2
 
 

@@ -121,3 +121,12 @@ def test_a_damaged_file_is_named(damage: dict[str, Any], bags: BagDataset, tmp_p
     with pytest.raises(StorageError, match="validation quantiles"):
         miue.Model.load(tmp_path / "model")
     assert len(SHARES) == len(content["validation"]["shares"])
+
+
+@pytest.mark.parametrize("missing", ["uncertainties", "instances"])
+def test_quantiles_that_are_not_one_for_each_share_are_refused(missing: str) -> None:
+    values: dict[str, Any] = {"uncertainties": {"entropy": (0.1, 0.2, 0.3)}, "instances": (1.0, 2.0, 3.0)}
+    ValidationQuantiles(bags=3, shares=(0.0, 0.5, 1.0), **values)
+    values[missing] = {"entropy": (0.1, 0.2)} if missing == "uncertainties" else (1.0, 2.0)
+    with pytest.raises(ValueError, match="a quantile for each share is wanted"):
+        ValidationQuantiles(bags=3, shares=(0.0, 0.5, 1.0), **values)

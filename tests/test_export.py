@@ -24,6 +24,8 @@ def test_the_grid_step_is_the_common_one_even_where_pieces_of_tissue_have_grids_
     pieces = np.concatenate([GRID, GRID[:3] + np.array([STEP * 4 + 13, 0])])
     assert grid_step(pieces) == STEP
     assert grid_step(GRID[::-1]) == STEP
+    assert grid_step(np.array([[0, 0], [0, STEP], [0, 3 * STEP]])) == STEP  # of one column
+    assert grid_step(np.array([[0, 0], [STEP, 0], [3 * STEP, 0]])) == STEP  # of one row
     assert grid_step(np.array([[0, 0], [STEP, STEP]])) is None
 
 

@@ -150,6 +150,17 @@ def test_initial_weights_are_uniform_within_one_over_root_fan_in(generator: torc
         assert parameter.std().item() == pytest.approx(bound / 3**0.5, rel=0.03)
 
 
+def test_normalizing_layers_and_class_tokens_are_drawn_by_their_own_rules(generator: torch.Generator) -> None:
+    norm, token = nn.BatchNorm2d(2000), nn.Module()
+    nn.init.constant_(norm.bias, 7.0)
+    token.cls_token = nn.Parameter(torch.full((1, 1, 2000), 7.0))
+    initialize(nn.Sequential(norm, token), generator)
+    assert 0 <= norm.weight.min() < 0.01 < 0.99 < norm.weight.max() <= 1
+    assert norm.weight.mean().item() == pytest.approx(0.5, abs=0.03)
+    assert not norm.bias.any()
+    assert (token.cls_token.mean().item(), token.cls_token.std().item()) == pytest.approx((0, 1), abs=0.07)
+
+
 def test_the_same_generator_state_gives_the_same_weights() -> None:
     first, second = (build("dsmil") for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))

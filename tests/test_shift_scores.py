@@ -9,11 +9,13 @@ import pytest
 import torch
 from commands import run
 from scipy.ndimage import convolve
+from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 from sklearn.covariance import LedoitWolf
 from sklearn.decomposition import PCA
 from sklearn.metrics import roc_auc_score
+from sklearn.preprocessing import StandardScaler
 
 import miue
 from miue.bags.dataset import BagDataset
@@ -34,6 +36,7 @@ from miue.scores import (
     count_statistics,
     image_statistics,
 )
+from miue.scores.whitening import fit_whitening
 
 SETTINGS = {"max_epochs": 2, "seed": 1}
 GENERATOR = torch.Generator().manual_seed(1)
@@ -112,11 +115,55 @@ def test_the_distance_of_statistics_is_that_of_sklearns_shrunk_covariance_of_sta
     np.testing.assert_allclose(score.score(rows), expected, rtol=1e-9)
 
 
+def test_what_does_not_vary_but_by_rounding_makes_no_distance() -> None:
+    """Columns that are equal leave a direction without variance, and one of them a column without any."""
+    rows = torch.tensor([[1.0, 1.0], [-1.0, -1.0]], dtype=torch.float64).repeat(50, 1)  # nothing to shrink
+    mean, whitening = fit_whitening(rows)
+    torch.testing.assert_close(
+        torch.linalg.vector_norm((rows - mean) @ whitening, dim=1), torch.ones(100).double()
+    )
+    rounding = torch.tensor([[1e-7, -1e-7]], dtype=torch.float64)
+    assert torch.linalg.vector_norm(rounding @ whitening) < 1e-3
+    random = torch.Generator().manual_seed(0)
+    usual, noise = torch.randn(2, 500, dtype=torch.float64, generator=random)
+    mean, whitening = fit_whitening(torch.stack([usual, 1e-6 * noise - 20], 1))  # float32 rounds −20 to 2e-6
+    assert torch.linalg.vector_norm(torch.tensor([[0.0, 1e-5]]).double() @ whitening) < 0.1
+
+
 def test_typicality_of_new_instances_is_about_that_of_four_standard_numbers() -> None:
     generator = torch.Generator().manual_seed(0)
     training, new = torch.randn(600, 6, generator=generator), torch.randn(2000, 6, generator=generator)
     score = miue.scores.DISTANCES["typicality"].fit(training, None, generator=generator)
     assert 3.2 < float(score.score(new).square().mean()) < 4.5  # its points are not among those it is fitted to
+
+
+def test_typicality_is_the_mahalanobis_distance_of_the_logs_of_four_numbers() -> None:
+    """By scikit-learn, of features with components of very different variances."""
+    random, seed = np.random.default_rng(4), 5
+    training, new = (random.normal(size=(count, 7)) * 3.0 ** -np.arange(7) + 0.5 for count in (400, 50))
+    score = Typicality.fit(torch.from_numpy(training), None, generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(400, generator=torch.Generator().manual_seed(seed)).numpy()
+    stored, others = training[order[:200]], training[order[200:]]
+    components = PCA(3).fit(training)
+
+    def numbers(rows: np.ndarray) -> np.ndarray:
+        inside = components.transform(rows)
+        return np.stack(
+            [
+                np.sort(cdist(rows, stored), 1)[:, :10].mean(1),
+                np.linalg.norm(rows - components.inverse_transform(inside), axis=1),
+                np.linalg.norm(inside / inside_deviation, axis=1),
+                np.linalg.norm(rows, axis=1),
+            ],
+            1,
+        )
+
+    inside_deviation = components.transform(training).std(0)
+    usual = np.log(numbers(others))
+    standardize = StandardScaler().fit(usual)
+    shrunk = LedoitWolf(assume_centered=True).fit(standardize.transform(usual))
+    asked = standardize.transform(np.maximum(np.log(numbers(new)), usual.min(0)))
+    np.testing.assert_allclose(score.score(torch.from_numpy(new)), np.sqrt(shrunk.mahalanobis(asked)), rtol=1e-6)
 
 
 def test_typicality_sees_features_that_are_nearer_than_usual_where_the_neighbors_do_not() -> None:

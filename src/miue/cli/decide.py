@@ -40,12 +40,12 @@ def decide(
     from miue.common.folder_kinds import PREDICTIONS
     from miue.common.outputs import refuse_existing
 
-    refuse_existing(out, PREDICTIONS, overwrite=overwrite)
-    rules = Calibration.load(calibration)
     if predictions.is_file() and not classes:
-        names = rules.class_names  # by which the table may have its labels
+        names = Calibration.load(calibration).class_names  # by which the table may have its labels
         classes = None if names == tuple(map(str, range(len(names)))) else list(names)
     given = read_given(predictions, instances, classes)
+    refuse_existing(out, PREDICTIONS, overwrite=overwrite)
+    rules = Calibration.load(calibration)
     decided = decide_on(given, rules)
     decided.save(out, overwrite=overwrite)
     decisions = decided.bags.decisions

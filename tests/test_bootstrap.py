@@ -20,7 +20,7 @@ from miue.evaluation.bootstrap import (
     patients_by_bag,
     resampled_metrics,
 )
-from miue.evaluation.evaluate import default_metrics, evaluate_level
+from miue.evaluation.evaluate_level import default_metrics, evaluate_level
 from miue.evaluation.intervals import Interval, auroc_interval, percentile_intervals
 from miue.evaluation.metrics import Metric, Owners
 from miue.predictions.table import PredictionTable

@@ -28,7 +28,8 @@ from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import Categorical, Dirichlet
 from miue.evaluation import evaluate
-from miue.evaluation.evaluate import detection_score, evaluate_level
+from miue.evaluation.default_measures import detection_score
+from miue.evaluation.evaluate_level import evaluate_level
 from miue.evaluation.evaluation import evaluation_table
 from miue.evaluation.metrics import (
     NO_INSTANCE_LABEL,

@@ -32,7 +32,7 @@ from miue.datasets.image_shifts import shifted_copies
 from miue.distributions import Dirichlet
 from miue.evaluation import evaluate
 from miue.evaluation.bootstrap import resampled_metrics
-from miue.evaluation.evaluate import evaluate_level
+from miue.evaluation.evaluate_level import evaluate_level
 from miue.evaluation.metrics import (
     NEITHER_KNOWN,
     NO_LABEL,

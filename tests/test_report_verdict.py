@@ -23,8 +23,10 @@ from miue.common.errors import DataError
 from miue.distributions import Categorical
 from miue.evaluation import evaluate
 from miue.evaluation.bootstrap import owners_of_items
-from miue.evaluation.evaluate import Items, default_measures, evaluate_level
+from miue.evaluation.default_measures import default_measures
+from miue.evaluation.evaluate_level import evaluate_level
 from miue.evaluation.intervals import Interval
+from miue.evaluation.items import Items
 from miue.evaluation.ranking import Ranking
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance

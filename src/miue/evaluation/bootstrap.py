@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from miue.evaluation.evaluate import default_metrics
+from miue.evaluation.evaluate_level import default_metrics
 from miue.evaluation.intervals import Interval, metric_intervals
 from miue.evaluation.metrics import Owners, WeightedMetric
 from miue.evaluation.ranking import BINS, EXACT_ITEMS

@@ -13,8 +13,9 @@ from miue.calibration.needs import needed_by_default
 from miue.common.errors import first_few
 from miue.common.plural import is_or_are, plural
 from miue.evaluation.decisions import DecisionEvaluation
-from miue.evaluation.evaluate import Items, detection_score, error_measure
+from miue.evaluation.default_measures import detection_score, error_measure
 from miue.evaluation.intervals import Interval
+from miue.evaluation.items import Items
 from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import Metric, mean_confidence
 from miue.predictions.distance_names import distance_of

@@ -205,6 +205,31 @@ def refuse(*_: object, **__: object) -> None:
     raise DataError(item="features", wanted="some that differ", got="all the same", fix="train longer")
 
 
+CHANGES: dict[str, dict[str, Any]] = {
+    "more epochs": {"settings": {"max_epochs": 4}},
+    "another distance": {"settings": {"max_epochs": 2}, "distances": ("mahalanobis",)},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("kind", ["mlp", "ensemble"])
+def test_a_model_stays_until_its_successor_is_there(
+    kind: str, change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, begun, changed = tmp_path / "run", {"settings": {"max_epochs": 2}}, CHANGES[change]
+    first = train(kind, run, **begun)
+    with monkeypatch.context() as patch, pytest.raises((Killed, DataError)):
+        kill_after(1, patch)
+        patch.setattr("miue.training.train.fit_distances", refuse)
+        train(kind, run, **changed, if_exists="resume")
+    kept = miue.Model.load(run)
+    assert kept.weights_sha256 == first.weights_sha256 and list(kept.distances) == list(first.distances)
+    assert train(kind, run, **begun, if_exists="resume").training == first.training
+    train(kind, run, **changed, if_exists="resume")
+    train(kind, tmp_path / "whole", **changed)
+    assert_same_files(tmp_path / "whole", run)
+
+
 @pytest.mark.parametrize("lost", ["damaged", "gone"])
 @pytest.mark.parametrize("kind", ["mlp", "ensemble"])
 def test_a_model_stays_where_other_epochs_cannot_be_trained(kind: str, lost: str, tmp_path: Path) -> None:

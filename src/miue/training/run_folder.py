@@ -13,6 +13,7 @@ from miue.common.outputs import refuse_taken
 from miue.common.user_warnings import warn_user
 from miue.model.config import TrainingConfig
 from miue.model.folder import MODEL_FILES
+from miue.model.model import Model
 from miue.training.checkpoint import epochs_in
 
 IfExists = Literal["refuse", "resume", "overwrite"]
@@ -36,8 +37,8 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
     """Make the run's folder, or check that the one to resume is the same run; the caller holds its lock.
 
     A run without a finished epoch is begun anew. One that is to be trained for another number of epochs at most,
-    or to have other distances, is no longer finished: its model goes, its checkpoints stay, once these were found
-    to be whole.
+    or to have other distances, goes on from its checkpoints once these were found to be whole; its model stays
+    until ``write_model`` replaces it.
 
     Args:
         folder: of the run.
@@ -53,23 +54,43 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
     if _is_unbegun(folder):
         clear_run(folder)
     elif if_exists == "resume" and path.exists():
-        changed = changed_to_resume(folder, description)
-        if changed:
+        if changed_to_resume(folder, description):
             _check_checkpoints(folder)
-            had_calibration = (folder / "calibration.json").exists()
-            for file in (*(folder / name for name in MODEL_FILES), *folder.glob(f"{MEMBERS}/*/{MEMBER}")):
+            for file in folder.glob(f"{MEMBERS}/*/{MEMBER}"):
                 remove(file)
-            if had_calibration:
-                warn_user(
-                    f"the calibration in {str(folder)!r} was of the model before and is removed: calibrate again",
-                )
-            write_json(path, description)
+            if not (folder / "config.json").exists():
+                write_json(path, description)
         return
     refuse_taken(folder, RUN, overwrite=if_exists == "overwrite")
     if folder.exists() and if_exists == "overwrite":
         clear_run(folder)
     make_folder(folder)
     write_json(path, description)
+
+
+def is_finished(folder: Path, description: Mapping[str, Any]) -> bool:
+    """Return whether ``folder`` holds the model of this run, and not one of fewer epochs or other distances."""
+    return (folder / "config.json").exists() and not changed_to_resume(folder, description)
+
+
+def write_model(model: Model, folder: Path, description: Mapping[str, Any]) -> None:
+    """Write the model of a run that has ended, in place of one of fewer epochs or other distances.
+
+    ``config.json`` goes first and comes last, so that what is left by a kill is no model.
+
+    Raises:
+        StorageError: something cannot be written.
+    """
+    if (folder / "config.json").exists():
+        had_calibration = (folder / "calibration.json").exists()
+        for name in MODEL_FILES:
+            remove(folder / name)
+        if had_calibration:
+            warn_user(
+                f"the calibration in {str(folder)!r} was of the model before and is removed: calibrate again",
+            )
+        write_json(folder / "run.json", description)
+    model.write_into(folder)
 
 
 def changed_to_resume(folder: Path, description: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

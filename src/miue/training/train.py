@@ -52,7 +52,7 @@ from miue.training.plan import (
     warn_of_same_bags,
     warn_of_unlabeled,
 )
-from miue.training.run_folder import LAST, MEMBER, MEMBERS, IfExists, open_run
+from miue.training.run_folder import LAST, MEMBER, MEMBERS, IfExists, is_finished, open_run, write_model
 from miue.training.trackers import Tracking, check_trackers
 
 NONE_HELD_OUT = (
@@ -185,7 +185,7 @@ def train_recipe(
     with locked(folder) if folder is not None and run.is_first else nullcontext():
         if folder is not None and run.is_first:
             open_run(folder, if_exists, description)
-        if folder is not None and (folder / "config.json").exists():
+        if folder is not None and is_finished(folder, description):
             return Model.load(folder, trust=not plan.is_own)
         if run.progress:
             say(plan.sentence(len(method.members())), err=True)
@@ -206,7 +206,7 @@ def train_recipe(
             return Model(method.eval(), plan.model_config, plan.contract, _record(plan, summaries, method))
         model = _trained_model(method, plan, summaries, bags, run.accelerator)
         if folder is not None:
-            model.write_into(folder)
+            write_model(model, folder, description)
     return model
 
 

@@ -17,7 +17,6 @@ from miue.cli.sources import Source
 def test_a_bar_counts_the_uncertainties_and_is_gone_at_the_end(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
     predictions = made_predictions()
     predictions.save(tmp_path / "p")
     assert predictions.instances is not None
@@ -26,6 +25,9 @@ def test_a_bar_counts_the_uncertainties_and_is_gone_at_the_end(
         "evaluate": lambda shown: miue.evaluate(predictions, progress=shown),
         "inspect": lambda shown: describe(tmp_path / "p", Source(), progress=shown),
     }
+    tasks[what](True)
+    assert not capsys.readouterr().err, "that is no terminal"
+    monkeypatch.setenv("FORCE_COLOR", "1")
     tasks[what](False)
     assert not capsys.readouterr().err
     tasks[what](True)

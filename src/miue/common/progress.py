@@ -17,16 +17,17 @@ def bar(unit: str, *, shown: bool, kept: bool = True) -> Progress:
     Args:
         unit: what is counted.
         shown: show it.
-        kept: leave it on the screen when it has ended.
+        kept: leave it on the screen when it has ended; one that is not kept is shown on a terminal alone.
     """
+    console = Console(stderr=True)
     return Progress(
         TextColumn("[bold]{task.description}[/]"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn(f"{unit}, time left"),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=not shown,
+        console=console,
+        disable=not (shown and (kept or console.is_terminal)),
         transient=not kept,
     )
 

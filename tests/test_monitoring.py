@@ -233,6 +233,19 @@ def test_batches_one_after_another_end_at_the_bytes_of_all_at_once(tmp_path: Pat
     assert written["log10_evidence_b"] == pytest.approx(course.log10_evidence[:, 1])
 
 
+def test_a_batch_that_is_named_twice_is_counted_once_also_where_the_monitor_begins(tmp_path: Path) -> None:
+    calibration, first = calibrated(a=np.arange(20.0)), batch("1", a=np.arange(3.0))
+    turned = replace(first, ids=first.ids[::-1], values={"a": first.values["a"][::-1]})
+    for folder in ("begins", "goes on", "goes on"):
+        course = add_batches(tmp_path / folder, calibration, [first, first, turned], ("a",), chance=0.01)
+        assert len(course.counted) == 3
+    assert (tmp_path / "begins" / BAGS).read_bytes() == (tmp_path / "goes on" / BAGS).read_bytes()
+    for ids, which in (("1-0", "1-1"), "without bag '1-2'"), (("1-0", "1-1", "1-2", "x"), "with bag 'x'"):
+        other = replace(batch("1", a=np.zeros(len(ids))), ids=ids)
+        with pytest.raises(DataError, match=f"the 3 bags that this monitor has of it, got {len(ids)}, {which}"):
+            add_batches(tmp_path / "begins", calibration, [other], ("a",), chance=0.01)
+
+
 def test_a_second_call_meanwhile_is_refused_so_that_no_batch_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,8 +375,10 @@ def test_a_deployed_model_is_watched_from_predictions_to_page(tmp_path: Path) ->
     assert "Uncertainties differ, too, so this may not hold here." in again or "They seem not to" in again
     assert (tmp_path / "monitor" / PAGE).exists()
     run("predict", tmp_path / "run", tmp_path / "store", "--part", "all", "--out", tmp_path / "p-all")
-    said = " ".join(run(*words[:2], tmp_path / "p-same", tmp_path / "p-all", "--out", tmp_path / "m").split())
+    twice = (tmp_path / "p-same", tmp_path / "p-all", tmp_path / "p-same")
+    said = " ".join(run(*words[:2], *twice, "--out", tmp_path / "m").split())
     assert "Note: left out 32 bags that the model was trained on" in said
+    assert "Note: skipped 'p-same', which the monitor has already" in said
     refused = run(
         "monitor", tmp_path / "run", tmp_path / "p-same", "--out", tmp_path / "m", "--score", "knn", code=2
     )

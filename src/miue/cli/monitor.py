@@ -60,8 +60,8 @@ def monitor(
         match_classes(table, calibrated)
         batches.append(Batch.of(path.name, table.bags, calibrated, scores))
     trained = sum(batch.trained for batch in batches)
-    there = set(batch_names(out))
-    skipped = [batch.name for batch in batches if batch.name in there]
+    names = [*batch_names(out), *(batch.name for batch in batches)]
+    skipped = [name for row, name in enumerate(names) if name in names[:row]]
     course = add_batches(out, calibrated, batches, scores, chance=false_alarms)
     if as_json:
         column = course.strongest()

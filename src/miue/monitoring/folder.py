@@ -59,7 +59,8 @@ def add_batches(
     """
     with locked(folder):
         if not (folder / STATE).exists():
-            monitor(calibration, new, scores=scores, chance=chance)  # raises before anything is written
+            first = _with_new([], new)
+            monitor(calibration, first, scores=scores, chance=chance)  # raises before anything is written
         _check_state(folder, calibration, scores, chance)
         remove_temporaries(folder)
         batches = _with_new(_read_bags(folder / BAGS, scores, len(calibration.class_names)), new)
@@ -83,7 +84,7 @@ def batch_names(folder: Path) -> list[str]:
 
 
 def _with_new(batches: Sequence[Batch], new: Sequence[Batch]) -> list[Batch]:
-    """Return the batches, then the new ones with a bag that are not among them.
+    """Return the batches, then the new ones with a bag that are not among them, each once.
 
     One of which all bags were left out has no row in the file: counted now and forgotten by the next call, it
     would change the order within those after it.
@@ -93,11 +94,12 @@ def _with_new(batches: Sequence[Batch], new: Sequence[Batch]) -> list[Batch]:
         if batch.name not in by_name and batch.ids:
             together.append(batch)
         before = by_name.setdefault(batch.name, batch)
-        if before.ids != batch.ids:
+        if others := sorted(set(before.ids) ^ set(batch.ids)):
+            which = "without" if others[0] in before.ids else "with"
             raise DataError(
                 item=f"the batch {batch.name!r}",
                 wanted=f"the {len(before.ids):,} bags that this monitor has of it",
-                got=f"{len(batch.ids):,} others",
+                got=f"{len(batch.ids):,}, {which} bag {others[0]!r}",
                 fix="give a new batch a name of its own, that of its folder or file",
             )
     return together

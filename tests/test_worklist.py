@@ -297,6 +297,17 @@ def test_numbers_and_plain_names_of_a_worklist_stay_as_they_are(tmp_path: Path) 
     assert [escape_formula(text) for text in ("s1", "a-b", "1 = 1; b", "")] == ["s1", "a-b", "1 = 1; b", ""]
 
 
+def test_numbers_of_a_worklist_are_written_as_numbers_where_its_texts_are_quoted(tmp_path: Path) -> None:
+    made = worklist(decided())
+    assert any("," in row["reason"] for row in made.rows)
+    write_worklist(tmp_path / "list.csv", made)
+    with (tmp_path / "list.csv").open(newline="") as file:
+        names = next(file).strip().split(",")
+        first = next(csv.reader(file, quoting=csv.QUOTE_NONNUMERIC))  # what is not quoted is read as a number
+    for name in ("probability", "entropy", "knn_mean"):
+        assert first[names.index(name)] == pytest.approx(made.rows[0][name], rel=1e-5), name
+
+
 def test_a_slide_that_is_far_says_whether_it_looks_or_means_unlike() -> None:
     count, steps = 12, np.arange(1, 100) / 100
     of_slides = {name: np.full(count, 0.5) for name in ("combined_mean", "statistics_mean", "knn_mean")}

@@ -177,7 +177,7 @@ def write_worklist(path: Path | str, given: Worklist) -> None:
 def _cell(value: Any) -> Any:
     if isinstance(value, str):
         return escape_formula(value)
-    return f"{value:.6g}" if isinstance(value, float) else value
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def _ood_score(predictions: Predictions) -> str:

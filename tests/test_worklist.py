@@ -297,6 +297,16 @@ def test_numbers_and_plain_names_of_a_worklist_stay_as_they_are(tmp_path: Path) 
     assert [escape_formula(text) for text in ("s1", "a-b", "1 = 1; b", "")] == ["s1", "a-b", "1 = 1; b", ""]
 
 
+def test_a_class_that_is_called_by_a_number_has_one_name_in_a_worklist() -> None:
+    grades = replace(decided(), provenance=Provenance(classes=("2", "10")))
+    names = np.array(["10", "10", "deferred", *["2"] * 9], object)
+    decisions = Decisions(names, np.array(["why"] * 12, object))
+    rows = worklist(replace(grades, bags=replace(grades.bags, decisions=decisions))).rows
+    assert {row["predicted"] for row in rows} == {"2", "10"}
+    unnamed = worklist(replace(grades, provenance=Provenance())).rows
+    assert {row["predicted"] for row in unnamed} == {"class 0", "class 1"}
+
+
 def test_numbers_of_a_worklist_are_written_as_numbers_where_its_texts_are_quoted(tmp_path: Path) -> None:
     made = worklist(decided())
     assert any("," in row["reason"] for row in made.rows)

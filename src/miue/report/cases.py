@@ -81,4 +81,6 @@ def link_to_bag(bag: str) -> str:
 
 def _case(row: dict[str, Any]) -> Case:
     bag = str(row["slide"])
-    return Case(bag, link_to_bag(bag), str(row["reason"]), f"{row['predicted']}, {row['probability']:.2f}")
+    name = str(row["predicted"])
+    predicted = f"class {name}" if name.isdigit() else name  # beside a probability, a number alone is no name
+    return Case(bag, link_to_bag(bag), str(row["reason"]), f"{predicted}, {row['probability']:.2f}")

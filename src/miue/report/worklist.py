@@ -98,7 +98,9 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
     """
     check_not_empty(predictions)
     limits = limits or Limits()
-    table, names = predictions.bags, class_names(predictions)
+    table = predictions.bags
+    known = predictions.provenance.classes  # as decisions name them
+    names = known if len(known) == table.distribution.num_classes else class_names(predictions)
     judgements = judge(predictions, limits)
     flags = {reason: one.flags for reason, one in judgements.items() if one.flags is not None}
     score = _ood_score(predictions)

@@ -217,9 +217,9 @@ def heatmap_figure(
 
 def save_heatmap(figure: Figure, path: Path | str) -> None:
     """Write the figure as PNG, whole or not at all."""
-    FigureCanvasAgg(figure)
+    canvas = FigureCanvasAgg(figure)
     with atomic_file(Path(path)) as temporary:
-        figure.savefig(temporary, format="png")
+        canvas.print_png(temporary)  # Figure.savefig draws all twice to lay it out
 
 
 def _draw_layer(

@@ -19,7 +19,7 @@ from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError
 from miue.common.escapes import visible
-from miue.common.terminal import TextTable
+from miue.common.terminal import TextTable, show_table
 from miue.io.store.store import write_store
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
@@ -45,6 +45,31 @@ def test_a_table_shows_every_text_as_it_is_and_passes_no_control_character_on(te
     assert "first" not in shown
     if visible(text) != text:
         assert text not in shown
+
+
+@pytest.mark.parametrize(("columns", "width"), [("60", 60), ("120", 80), (None, 80)])
+def test_the_caption_of_a_narrow_table_has_lines_of_full_length(
+    columns: str | None, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    words = " ".join(["distribution"] * 20)
+    table = TextTable("metric", caption=words)
+    for _ in range(2):
+        show_table(table)
+        lines = [line.rstrip() for line in capsys.readouterr().out.splitlines() if "distribution" in line]
+        assert " ".join(lines) == words
+        assert max(map(len, lines)) == width // 13 * 13 - 1
+
+
+def test_the_caption_of_a_wide_table_is_as_wide(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    table = TextTable("x" * 200, caption="a " * 100)
+    show_table(table)
+    assert "a " * 99 + "a" in capsys.readouterr().out
 
 
 def test_control_characters_become_escapes_and_letters_of_all_languages_stay() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 import typer
@@ -13,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from miue.common.escapes import visible
+from miue.common.result_table import NARROWEST
 
 NO_LIMIT = 100_000  # characters of a line that is not written to a terminal
 
@@ -66,8 +68,16 @@ class TextTable(Table):
 
 
 def show_table(table: Table) -> None:
-    """Print a table to the standard output, of its natural width where that is no terminal."""
+    """Print a table to the standard output, of its natural width where that is no terminal.
+
+    A caption may be wider than the table: below one narrow column, it would be a column of words in pieces.
+    """
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = max(console.measure(table, options=console.options.update(width=NO_LIMIT)).maximum, 80)
-    console.print(table)
+        natural = console.measure(table, options=console.options.update(width=NO_LIMIT)).maximum
+        console.width = max(natural, NARROWEST)
+    alone = copy(table)
+    alone.caption = None
+    console.print(alone)
+    if table.caption:
+        console.print(table.caption, width=max(console.measure(table).maximum, min(console.width, NARROWEST)))

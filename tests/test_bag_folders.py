@@ -654,6 +654,14 @@ def test_folders_of_classes_or_hospitals_are_read_as_one_where_no_bag_is_in_two(
         load_bags(tmp_path / "slides")
 
 
+def test_bags_of_two_folders_are_named_in_order(tmp_path: Path) -> None:
+    for number in range(20):
+        for folder in "ab":
+            made_files.clam(tmp_path / folder, f"s{number:02d}", made_files.features_of(1))
+    with pytest.raises(DataError, match=r"with the same bags \(s00, s01, s02, …"):
+        load_bags(tmp_path)
+
+
 @pytest.mark.parametrize("names", [("train", "test"), ("Training/normal", "Val/normal", "other")])
 def test_folders_of_splits_are_not_read_as_one_set_whose_split_is_drawn(
     tmp_path: Path, names: tuple[str, ...]

@@ -240,7 +240,7 @@ def _refuse_other_folders(folders: list[Path], folder: Path) -> None:
     if len(folders) == 1:
         return
     counts = Counter(name for one in folders for name in {bag_name(file) for file in _files_in(one)})
-    if same := [name for name, count in counts.items() if count > 1]:
+    if same := sorted(name for name, count in counts.items() if count > 1):
         of = f", with the same bags ({first_few(same)})"
         raise _several_folders(
             folders, folder, of, "pass one of these folders, or give each bag a name of its own"

@@ -275,6 +275,37 @@ def test_a_table_of_groups_is_joined_by_the_names_of_bags(tmp_path: Path) -> Non
     assert read_groups(path, "scanner", ["a"], id_column="case") == {"a": "Aperio"}
 
 
+def test_a_table_of_groups_can_name_the_patients_of_bags(tmp_path: Path) -> None:
+    path = tmp_path / "cohort.csv"
+    path.write_text("case_id,hospital\nP2,Cork\nP1,Leeds\nP3,\n")
+    bags = ["P1-b", "P2-a", "P1-a", "P4-a", "x"]
+    patients = {"P1-b": "P1", "P2-a": "P2", "P1-a": "P1", "P4-a": "P4"}
+    found = {"P1-b": "Leeds", "P2-a": "Cork", "P1-a": "Leeds"}
+    assert read_groups(path, "hospital", bags, patient_of=patients) == found
+    with pytest.raises(DataError, match="to name patients, predict with --labels"):
+        read_groups(path, "hospital", bags)
+    path.write_text("slide_id,case_id,hospital\nP2-a,P2,Cork\nelsewhere,P1,Leeds\n")
+    assert read_groups(path, "hospital", bags, patient_of=patients) == {"P2-a": "Cork"}
+
+
+def test_evaluate_and_report_take_the_label_table_of_patients_as_that_of_groups(tmp_path: Path) -> None:
+    (tmp_path / "bags.csv").write_text(
+        "bag_id,patient,label,p_1\n"
+        + "".join(f"P{row // 2}-{row % 2},P{row // 2},{row // 2 % 2},{0.1 * row + 0.1}\n" for row in range(8))
+    )
+    table = tmp_path / "labels.csv"
+    rows = [f"P{n},{n % 2},{('Cork', 'Leeds')[n // 2]}" for n in range(4)]
+    table.write_text("\n".join(["patient,diagnosis,hospital", *rows, ""]))
+    options = ("--groups", str(table), "--group-column", "hospital")
+    command = ["evaluate", str(tmp_path / "bags.csv"), *options, "--json"]
+    groups = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).output)["groups"]
+    assert {name: group["bags"]["count"] for name, group in groups.items()} == {"Cork": 4, "Leeds": 4}
+    out = tmp_path / "r.html"
+    command = ["report", str(tmp_path / "bags.csv"), "--out", str(out), "--resamples", "10", "--quiet", *options]
+    CliRunner().invoke(app, command, catch_exceptions=False)
+    assert {"Cork", "Leeds"} <= set(Page(out.read_text("utf-8")).texts)
+
+
 def test_evaluate_shows_each_group(tmp_path: Path) -> None:
     bags = separable_bags()
     model = miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu")

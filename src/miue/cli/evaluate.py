@@ -71,7 +71,7 @@ def evaluate(
         refuse_existing(out, overwrite=overwrite)
     groups.check(id_column)
     given = read_given(predictions, instances, classes)
-    by_bag = groups.read(given.bags.bag_ids, id_column)
+    by_bag = groups.read([given.bags], id_column)
     evaluation = evaluate_predictions(
         given, allow_training_bags=allow_training_bags, groups=by_bag, progress=not quiet
     )

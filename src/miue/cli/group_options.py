@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from miue.cli.options import LABELS
+
+if TYPE_CHECKING:
+    from miue.predictions.table import PredictionTable
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,8 @@ class GroupOptions:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Table of bags and a column of groups (hospital, scanner): also evaluate each group by itself.",
+            help="Table of bags or patients and a column of groups (hospital, scanner): also evaluate each group "
+            "by itself.",
             rich_help_panel=LABELS,
         ),
     ] = None
@@ -57,15 +61,23 @@ class GroupOptions:
                     fix="name the table of bags and groups with --groups",
                 )
 
-    def read(self, bag_names: Iterable[str], id_column: str | None) -> dict[str, str] | None:
+    def read(self, tables: Sequence[PredictionTable], id_column: str | None) -> dict[str, str] | None:
         """Return the group of each of these bags that the table lists; None where no table is named.
 
         Args:
-            bag_names: those of the bags.
-            id_column: that of the bags' names in the table, if it is not recognized.
+            tables: predictions of the bags.
+            id_column: that of the names of bags or patients in the table, if it is not recognized.
         """
         from miue.io.labels.groups import read_groups
 
         if self.groups is None or self.group_column is None:
             return None
-        return read_groups(self.groups, self.group_column, list(bag_names), id_column=id_column)
+        names = list(dict.fromkeys(name for one in tables for name in one.bag_ids.tolist()))
+        patient_of = {
+            name: patient
+            for one in tables
+            if one.patients is not None
+            for name, patient in zip(one.bag_ids.tolist(), one.patients.tolist(), strict=True)
+            if patient
+        }
+        return read_groups(self.groups, self.group_column, names, id_column=id_column, patient_of=patient_of)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -123,7 +122,7 @@ def report(
             found,
             names=name or [],
             store=None if shown is None else shown.bags,
-            groups=groups.read(dict.fromkeys(chain(*(one.bags.bag_ids for _, one in found))), source.id_column),
+            groups=groups.read([one.bags for _, one in found], source.id_column),
             title=title,
             max_mb=max_mb,
             resampling=Resampling(resamples, seed),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from miue.bags.cells import known_text
@@ -10,19 +10,27 @@ from miue.bags.column_names import BAG
 from miue.bags.names import match_names
 from miue.common.errors import DataError, unknown_name
 from miue.common.tables import read_header
-from miue.io.labels.label_table import read_label_table
+from miue.io.labels.label_table import LabelTable, read_label_table
 
 
 def read_groups(
-    path: Path, column: str, bag_names: Sequence[str], *, id_column: str | None = None
+    path: Path,
+    column: str,
+    bag_names: Sequence[str],
+    *,
+    id_column: str | None = None,
+    patient_of: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the group of each bag that the table at ``path`` lists; "" where its cell names none.
+
+    A table that names none of the bags can name their patients.
 
     Args:
         path: CSV, or text with tabs or semicolons between columns, or Parquet; a label table, say.
         column: that of the groups.
         bag_names: those of the bags.
-        id_column: that of the bags' names, if it is not recognized.
+        id_column: that of the names of bags or patients, if it is not recognized.
+        patient_of: patient of each bag whose patient is known.
 
     Raises:
         StorageError: missing or unreadable.
@@ -34,10 +42,10 @@ def read_groups(
         raise unknown_name("column of groups", column, header)
     columns = {"label": column} | ({} if id_column is None else {BAG: id_column})
     table = read_label_table(path, columns, bag_names=bag_names)
-    rows = match_names(table.ids, bag_names, table.source)
-    found = {
-        bag_names[bag]: known_text(group) for bag, group in zip(rows, table.labels, strict=True) if bag is not None
-    }
+    found = _by_name(table, bag_names)
+    if not found and patient_of:
+        of_patients = _by_name(table, sorted(set(patient_of.values())))
+        found = {bag: of_patients[patient] for bag, patient in patient_of.items() if patient in of_patients}
     if any(found.values()):
         return found
     raise DataError(
@@ -46,5 +54,12 @@ def read_groups(
         got=f"column {column!r} without a value for any of them"
         if found
         else f"none of them in column {table.id_column!r}, which has names such as {table.ids[0]!r}",
-        fix="name the column of bags with --id-column, that of groups with --group-column",
+        fix="name the column of bags with --id-column, that of groups with --group-column"
+        + ("" if patient_of else "; to name patients, predict with --labels, whose patients predictions keep"),
     )
+
+
+def _by_name(table: LabelTable, names: Sequence[str]) -> dict[str, str]:
+    """Return the cell of each of these bags, or patients, that the table lists."""
+    rows = match_names(table.ids, names, table.source)
+    return {names[row]: known_text(cell) for row, cell in zip(rows, table.labels, strict=True) if row is not None}

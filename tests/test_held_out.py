@@ -201,3 +201,39 @@ def test_a_run_that_lists_no_numbers_of_instances_knows_bags_by_their_names(fold
     assert not found.other_sizes and len(found.within("train", "validation")) == 60
     found = parts_of_run(folder / "run", BagDataset.from_arrays(others, ids=bags.ids))
     assert found.other_sizes == set(bags.ids)
+
+
+def test_bags_named_like_a_learned_patient_are_perhaps_of_that_patient(tmp_path: Path) -> None:
+    (tmp_path / "splits.csv").write_text(
+        "bag_id,patient,label,fold_0\nP1-a,P1,,train\nP1-2-a,P1-2,,validation\nP3-a,P3,,test\nP4,P4,,train\n"
+    )
+    names = ["P1-a", "P1-b.h5", "P1-2-b", "P10-a", "P3-b", "P4-b", "other"]
+    parts = parts_of_run(tmp_path, bags_of(*names))
+    assert parts.perhaps_of_their_patients("train", "validation") == {"P1-b.h5": "P1", "P1-2-b": "P1-2"}
+    assert parts.perhaps_of_their_patients("train") == {"P1-b.h5": "P1", "P1-2-b": "P1"}
+    stated = replace(bags_of(*names), patients=("P1", "P9", "P9", "P9", "P9", "P9", "P9"))
+    assert not parts_of_run(tmp_path, stated).perhaps_of_their_patients("train", "validation")
+
+
+def test_predict_and_calibrate_say_which_bags_are_perhaps_of_learned_patients(tmp_path: Path) -> None:
+    names = tuple(f"p{row // 2}-{row % 2}" for row in range(60))
+    bags = replace(named("", 60), ids=names, patients=tuple(name.partition("-")[0] for name in names))
+    splits = ("train",) * 40 + ("validation",) * 20
+    miue.write_store(tmp_path / "learned", replace(bags, splits=splits))
+    run("train", tmp_path / "learned", "--out", tmp_path / "run", *TRAIN)
+    scanned = tuple(f"p{row}-new" for row in range(60))
+    miue.write_store(tmp_path / "new", replace(bags, ids=scanned, patients=None))
+    predict = ["predict", tmp_path / "run", tmp_path / "new", "--quiet", "--out", tmp_path / "p"]
+    calibrate = ["calibrate", tmp_path / "run", tmp_path / "new", *EASY, "--out", tmp_path / "c.json"]
+    for command in (predict, calibrate):
+        said = run(*command)
+        assert (
+            "note: 30 bags may be of patients that the model learned from, by name alone: 'p0-new' of 'p0',"
+            in said
+        )
+        assert "state patients in the table of --labels" in said
+    rows = [f"{name},{name.partition('-')[0]}x,{row % 2}" for row, name in enumerate(scanned)]
+    (tmp_path / "labels.csv").write_text("\n".join(["slide_id,case_id,label", *rows, ""]))
+    miue.write_store(tmp_path / "bare", replace(bags, ids=scanned, patients=None, labels=Labels.unknown(60)))
+    command = ["predict", tmp_path / "run", tmp_path / "bare", "--labels", tmp_path / "labels.csv", "--quiet"]
+    assert "may be of patients" not in run(*command, "--out", tmp_path / "stated")

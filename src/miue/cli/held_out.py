@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from miue.common.errors import DataError
+from miue.common.errors import DataError, first_few
 from miue.common.plural import plural
+from miue.common.terminal import say
 
 if TYPE_CHECKING:
     from miue.bags.dataset import BagDataset
     from miue.calibration import CalibrationBags
+    from miue.model.training_bags import PartsOfRun
 
 
 HELD_OUT = "held out by training"
@@ -51,8 +53,21 @@ def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[Ba
             got=f"{plural(seen or len(chosen), 'bag')} that the model was trained on, or others of their patients",
             fix="keep patients for calibration in a part of their own, and pass --part",
         )
+    say_of_unknown_patients(known, chosen)
     validated = mark == marks.get("validation_bags") or held_out & set(chosen.ids)
     return chosen, CalibrationBags(split=name, fingerprint=mark, caveat=STOPPED_EARLY if validated else "")
+
+
+def say_of_unknown_patients(of_run: PartsOfRun, chosen: BagDataset) -> None:
+    """Say which of these bags may be of patients that the model learned from, by their names alone."""
+    begun = of_run.perhaps_of_their_patients("train", "validation")
+    if named := {name: patient for name, patient in begun.items() if name in set(chosen.ids)}:
+        pairs = first_few(f"{name!r} of {patient!r}" for name, patient in named.items())
+        say(
+            f"note: {plural(len(named), 'bag')} may be of patients that the model learned from, by name alone: "
+            f"{pairs}; if so, they are no test of the model: state patients in the table of --labels to be sure",
+            err=True,
+        )
 
 
 def _chosen(bags: BagDataset, split: str | None, listed: Mapping[str, set[str]]) -> tuple[BagDataset, str]:

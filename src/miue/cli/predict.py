@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from miue.cli.export import export_beside, refuse_export
+from miue.cli.held_out import say_of_unknown_patients
 from miue.cli.option_groups import takes_options
 from miue.cli.options import (
     MANY,
@@ -253,4 +254,6 @@ def _bags_to_predict(bags: Any, part: str | None, run: Path) -> Any:
         aside = plural(len(unseen) - len(kept), "bag")
         say(f"left out: {aside} that the run keeps for calibration; --part calibration predicts them", err=True)
         unseen = kept
-    return chosen.subset(unseen) if len(unseen) < len(chosen) else chosen
+    chosen = chosen.subset(unseen) if len(unseen) < len(chosen) else chosen
+    say_of_unknown_patients(of_run, chosen)
+    return chosen

@@ -12,7 +12,7 @@ from unicodedata import normalize
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.bags.names import NUMBERED, strip_endings
+from miue.bags.names import NUMBERED, patients_in_names, strip_endings
 from miue.common.errors import StorageError
 from miue.common.tables import read_text_columns, write_rows
 
@@ -119,7 +119,10 @@ class TrainingBags:
             for name, size in zip(bags.ids, bags.sizes.tolist(), strict=True)
             if sizes.get(name, "") not in ("", str(size)) and not (by_content and NUMBERED.fullmatch(name))
         }
-        return PartsOfRun(bags.ids, parts, bags.patient_groups, patients_in, frozenset(other_sizes))
+        stated = {row.patient for row in self.rows if strip_endings(row.patient) != strip_endings(row.name)}
+        return PartsOfRun(
+            bags.ids, parts, bags.patient_groups, patients_in, frozenset(other_sizes), tuple(sorted(stated))
+        )
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,7 @@ class PartsOfRun:
         patients_in: all patients that the run lists, with the parts that their bags were in.
         other_sizes: bags of which the run lists another number of instances: others of the same name, or the same
             with other features.
+        stated_patients: those that the run lists and that are no names of bags.
     """
 
     ids: tuple[str, ...]
@@ -140,6 +144,7 @@ class PartsOfRun:
     patients: tuple[str, ...]
     patients_in: Mapping[str, Set[str]]
     other_sizes: Set[str]
+    stated_patients: tuple[str, ...] = ()
 
     def within(self, *wanted: str) -> set[str]:
         """Return the bags that were in one of these parts."""
@@ -150,6 +155,24 @@ class PartsOfRun:
         learned = {patient for patient, parts in self.patients_in.items() if not parts.isdisjoint(wanted)}
         learned |= {patient for part, patient in zip(self.parts, self.patients, strict=True) if part in wanted}
         return {name for name, patient in zip(self.ids, self.patients, strict=True) if patient in learned}
+
+    def perhaps_of_their_patients(self, *wanted: str) -> dict[str, str]:
+        """Return the bags whose names begin with that of a patient with bags in these parts, and that patient.
+
+        Only bags that the run does not list and whose patient is not known. A name that begins alike is no proof.
+        """
+        unknown = [
+            name
+            for name, part, patient in zip(self.ids, self.parts, self.patients, strict=True)
+            if not part and strip_endings(patient) == strip_endings(name)
+        ]
+        learned = [
+            patient
+            for patient in self.stated_patients
+            if not self.patients_in.get(normalize("NFC", patient), set()).isdisjoint(wanted)
+        ]
+        begun = patients_in_names(unknown, learned)
+        return {name: learned[rows[-1]] for name, rows in zip(unknown, begun, strict=True) if rows}
 
     def part_of(self) -> dict[str, str]:
         """Return "train" or "validation" of each bag that was used so, or another of its patient; else ""."""

@@ -281,13 +281,34 @@ def test_geojson_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     assert read_tumour(path).area == 100
 
 
+def test_annotations_are_joined_as_bags_are_by_their_names(tiled: Path) -> None:
+    """QuPath adds ".geojson" to the file of the slide; slides of TCGA are known by their barcodes as well."""
+    assert label(tiled, "--unannotated", "negative").exit_code == 0
+    whole = [row[1:] for row in rows(tiled)]
+    barcode, unique = "TCGA-3C-AALI-01Z-00-DX1", "f6e9a5df-d8cd-45cf-b460-c8b9690b9544"
+    (tiled / "xml" / "010.xml").rename(tiled / "xml" / f"{barcode}.xml")
+    (tiled / "features" / "010.h5").rename(tiled / "features" / f"{barcode}.{unique}.h5")
+    assert "not read" not in label(tiled, "--unannotated", "negative", "--overwrite").output
+    assert sorted(row[1:] for row in rows(tiled)) == sorted(whole)
+    qupath(tiled / "xml" / "011.svs.geojson", feature("Tumor", square(0, 0, 99)))
+    files = AnnotationFiles.at(tiled / "xml")
+    found = files.of_slide("011")
+    assert found is not None and found.name == "011.svs.geojson"
+    assert files.of_slide("011.svs") == found and files.of_slide("11") is None
+    assert files.of_others([f"{barcode}.{unique}"]) == ["011.svs.geojson"]
+    (tiled / "xml" / "011.xml").touch()
+    files = AnnotationFiles.at(tiled / "xml")
+    found = files.of_slide("011")
+    assert found is not None and found.name == "011.xml"
+    assert files.of_others(["011", barcode]) == ["011.svs.geojson"]
+
+
 def test_annotations_of_no_slide_are_named(tiled: Path) -> None:
-    """QuPath adds ".geojson" to the file of the slide, so that its outlines would be passed over."""
     (tiled / "xml" / "010.xml").unlink()
-    qupath(tiled / "xml" / "010.svs.geojson", feature("Tumor", square(0, 0, 99)))
+    qupath(tiled / "xml" / "10.geojson", feature("Tumor", square(0, 0, 99)))
     (tiled / "xml" / "notes.txt").touch()
     result = label(tiled, "--unannotated", "negative")
-    assert "1 annotation not read, named as none of the slides: 010.svs.geojson" in result.output
+    assert "1 annotation not read, named as none of the slides: 10.geojson" in result.output
     assert "2 slides without annotation" in result.output
     error = label(tiled, "--unannotated", "skip", "--overwrite").exception
     assert isinstance(error, DataError)

@@ -176,6 +176,23 @@ def test_a_slide_is_found_by_id_with_or_without_its_suffix(tmp_path: Path) -> No
         SlideFiles.at(tmp_path / "none")
 
 
+def test_a_slide_is_found_as_bags_are_by_their_names(tmp_path: Path) -> None:
+    barcode, unique = "TCGA-3C-AALI-01Z-00-DX1", "f6e9a5df-d8cd-45cf-b460-c8b9690b9544"
+    for name in (f"{barcode}.{unique}.svs", "u\u0308.svs", "b.svs", "b.TIF", "c.svs", "c.svs.tif"):
+        (tmp_path / name).touch()
+    slides = SlideFiles.at(tmp_path)
+    for name in (barcode, f"{barcode}.{unique}", f"{barcode}.svs"):
+        assert slides.of_slide(name).name == f"{barcode}.{unique}.svs"
+    assert slides.of_slide("\u00fc").name == "u\u0308.svs"
+    assert slides.of_slide("c.svs").name == "c.svs"
+    assert slides.of_slide("b.svs").name == "b.svs"
+    with pytest.raises(StorageError, match=r"slide 'b': .* got 2 such files: b.TIF, b.svs; put all but one"):
+        slides.of_slide("b")
+    (tmp_path / f"{barcode}.0{unique[1:]}.svs").touch()
+    with pytest.raises(StorageError, match="got 2 such files"):
+        SlideFiles.at(tmp_path).of_slide(barcode)
+
+
 def test_ids_never_lead_out_of_the_folder_and_never_share_a_file() -> None:
     assert file_names(["../../etc/x", ".."], ".png") == {"../../etc/x": "_.._etc_x.png", "..": "_.png"}
     with pytest.raises(DataError, match="'a/b' and 'a:b'"):

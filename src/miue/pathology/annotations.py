@@ -21,6 +21,7 @@ from shapely.geometry.base import BaseGeometry
 from shapely.strtree import STRtree
 
 from miue.bags.coords import LARGEST_COORD
+from miue.bags.names import strip_endings
 from miue.common.errors import DataError, StorageError, lacking, not_readable
 from miue.common.files import files_with_endings
 
@@ -150,11 +151,11 @@ class AnnotationFiles:
 
     Attributes:
         folder: that they are in.
-        by_slide: those of each slide.
+        by_name: those of each slide by its name, and by what ``strip_endings`` leaves of it.
     """
 
     folder: Path
-    by_slide: Mapping[str, Sequence[Path]]
+    by_name: tuple[Mapping[str, Sequence[Path]], Mapping[str, Sequence[Path]]]
 
     @classmethod
     def at(cls, folder: Path) -> AnnotationFiles:
@@ -164,10 +165,11 @@ class AnnotationFiles:
             StorageError: no such folder, or one that may not be read.
         """
         named = files_with_endings(folder, SUFFIXES, "a folder of annotations", "check --annotations")
-        by_slide: dict[str, list[Path]] = {}
+        by_name: tuple[dict[str, list[Path]], dict[str, list[Path]]] = ({}, {})
         for file in sorted(named, key=lambda file: SUFFIXES.index(file.suffix.lower())):
-            by_slide.setdefault(file.stem, []).append(file)
-        return cls(folder, by_slide)
+            for files, name in zip(by_name, (file.stem, strip_endings(file.stem)), strict=True):
+                files.setdefault(name, []).append(file)
+        return cls(folder, by_name)
 
     def of_slide(self, slide: str) -> Path | None:
         """Return the annotation of a slide, None if there is none.
@@ -175,7 +177,7 @@ class AnnotationFiles:
         Raises:
             DataError: two of them.
         """
-        files = self.by_slide.get(slide, ())
+        files = self._named(slide)
         if len(files) > 1:
             raise DataError(
                 item=f"slide {slide!r}",
@@ -187,8 +189,13 @@ class AnnotationFiles:
 
     def of_others(self, slides: Collection[str]) -> list[str]:
         """Return the names of the annotations that are of none of the slides, sorted."""
-        files = (file for slide in self.by_slide.keys() - set(slides) for file in self.by_slide[slide])
-        return sorted(file.name for file in files if not file.name.startswith("."))
+        read = {file for slide in slides for file in self._named(slide)}
+        every = (file for files in self.by_name[0].values() for file in files)
+        return sorted(file.name for file in every if file not in read and not file.name.startswith("."))
+
+    def _named(self, slide: str) -> Sequence[Path]:
+        exact, plain = self.by_name
+        return exact.get(slide) or plain.get(strip_endings(slide), ())
 
 
 def _asap(path: Path) -> Iterator[tuple[str, BaseGeometry]]:

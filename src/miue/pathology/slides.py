@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from miue.common.errors import StorageError, no_such_file, not_readable, not_stated
+from miue.bags.names import strip_endings
+from miue.common.errors import StorageError, first_few, no_such_file, not_readable, not_stated
 from miue.common.escapes import shortened
 from miue.common.extras import import_extra
 from miue.common.files import files_with_endings, refuse_unreadable
@@ -34,11 +35,11 @@ class SlideFiles:
 
     Attributes:
         folder: that they are in.
-        by_id: the file of each id, which is its name, with or without a suffix that OpenSlide reads.
+        by_name: the files by their names, by these without a suffix, and by what ``strip_endings`` leaves of them.
     """
 
     folder: Path
-    by_id: Mapping[str, Path]
+    by_name: tuple[Mapping[str, Sequence[Path]], ...]
 
     @classmethod
     def at(cls, folder: Path) -> SlideFiles:
@@ -47,26 +48,29 @@ class SlideFiles:
         Raises:
             StorageError: no such folder, or one that may not be read.
         """
-        by_id: dict[str, Path] = {}
+        by_name: tuple[dict[str, list[Path]], ...] = ({}, {}, {})
         for file in files_with_endings(folder, SUFFIXES, "a folder of slides", "check --slides"):
-            by_id.setdefault(file.name, file)
-            by_id.setdefault(file.stem, file)
-        return cls(folder, by_id)
+            for files, name in zip(by_name, (file.name, file.stem, strip_endings(file.name)), strict=True):
+                files.setdefault(name, []).append(file)
+        return cls(folder, by_name)
 
     def of_slide(self, slide: str) -> Path:
-        """Return the file of ``slide``.
+        """Return the file of ``slide``: of its name, else of its name as bags are joined by names.
 
         Raises:
-            StorageError: there is none.
+            StorageError: there is none, or are several.
         """
-        if slide not in self.by_id:
-            raise StorageError(
-                item=f"slide {slide!r}",
-                wanted=f"a file {slide}.svs, .tif, .ndpi, .mrxs, … in {str(self.folder)!r}",
-                got="no such file",
-                fix="check --slides; the file's name is the bag's id",
-            )
-        return self.by_id[slide]
+        names = (slide, slide, strip_endings(slide))
+        found = [files.get(name, ()) for files, name in zip(self.by_name, names, strict=True)]
+        files = next(filter(None, found), ())
+        if len(files) == 1:
+            return files[0]
+        raise StorageError(
+            item=f"slide {slide!r}",
+            wanted=f"a file {slide}.svs, .tif, .ndpi, .mrxs, … in {str(self.folder)!r}",
+            got=f"{len(files)} such files: {first_few(file.name for file in files)}" if files else "no such file",
+            fix="put all but one elsewhere" if files else "check --slides; the file's name is the bag's id",
+        )
 
 
 @contextmanager

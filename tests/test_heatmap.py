@@ -95,6 +95,19 @@ def test_a_heatmap_shows_the_distance_on_one_range_for_all_slides(two_slides: Pr
         assert f"{patches.uncertainties['score_knn'].max():.3g}" in panel.get_xlabel()
 
 
+def test_numbers_of_a_heatmap_have_their_digits_before_the_point(two_slides: Predictions) -> None:
+    assert two_slides.instances is not None
+    distance = np.linspace(0, 12345, len(two_slides.instances))
+    instances = replace(two_slides.instances, scores={"knn": distance})
+    (patches, _) = patches_by_slide(replace(two_slides, instances=instances))
+    figure = heatmap_figure(patches, uncertainty_layers(instances), 1)
+    bar = figure.axes[-1]
+    assert [tick.get_text() for tick in bar.get_xticklabels()] == ["0", "3086", "6172", "9259", "12345"]
+    assert "range 0 to 12345" in bar.get_xlabel()
+    panel = next(axis for axis in figure.axes if axis.get_title(loc="left").startswith("Distance"))
+    assert "e+" not in panel.get_xlabel()
+
+
 def test_what_is_no_distance_is_not_called_one(two_slides: Predictions) -> None:
     assert two_slides.instances is not None
     values = np.linspace(0, 0.25, len(two_slides.instances))

@@ -92,6 +92,16 @@ def test_the_limits_of_a_worklist_are_those_given() -> None:
             wrong(probability=1.5)
 
 
+def test_numbers_of_instances_are_shown_in_full() -> None:
+    made_list = worklist(worrying(), Limits(patches=12345))
+    assert made_list.judged[FEW] == "fewer than 12,345 instances, as given"
+    assert all(
+        "few instances (" in str(row["reason"]) and "< 12,345)" in str(row["reason"]) for row in made_list.rows
+    )
+    halves = validated(worrying(), least_confidence=np.arange(1, 100) / 200, sizes=np.arange(1, 100) + 1234.5)
+    assert worklist(halves).judged[FEW].startswith("fewer than 1,239.5 instances")
+
+
 def test_limits_that_are_not_given_are_quantiles_of_the_validation_bags() -> None:
     """i / 100 is the quantile i / 100 of the values 1 / 100 to 99 / 100."""
     steps = np.arange(1, 100) / 100

@@ -196,8 +196,9 @@ def _few_instances(counts: Int64[np.ndarray, "n"] | None, limit: _Limit) -> Judg
         return Judgement("the predictions hold no instances")
     if limit.value is None:
         return Judgement(NO_LIMIT)
-    words = [f"{FEW} ({n} < {limit.value:.4g})" for n in counts]
-    return Judgement(f"fewer than {limit.value:.4g} instances, {limit.source}", counts < limit.value, words)
+    least = f"{limit.value:,.1f}".removesuffix(".0")
+    words = [f"{FEW} ({n:,} < {least})" for n in counts]
+    return Judgement(f"fewer than {least} instances, {limit.source}", counts < limit.value, words)
 
 
 def _unlike(table: PredictionTable, limit_of: Callable[[str], float | None]) -> list[str]:

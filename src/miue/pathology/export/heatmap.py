@@ -227,7 +227,8 @@ def _draw_layer(
 ) -> Any:
     """Draw the values of one layer, with its title above and their range below."""
     axis.set_title(layer.title, loc="left", fontsize=10, color=INK, parse_math=False)
-    spread = f"here {values.min():.3g} to {values.max():.3g}, median {np.median(values):.3g}"
+    low, high, middle = map(_short, (values.min(), values.max(), np.median(values)))
+    spread = f"here {low} to {high}, median {middle}"
     axis.set_xlabel(spread, fontsize=8, color=INK)
     return axis.imshow(
         picture,
@@ -277,9 +278,18 @@ def _colour_bar(figure: Figure, axis: Any, drawn: Any, layer: Layer, *, above: b
     bar = figure.colorbar(drawn, cax=axis, orientation="horizontal", extend="max" if above else "neither")
     low, high = layer.range
     bar.set_ticks([low + (high - low) * share for share in (0, 0.25, 0.5, 0.75, 1)])
-    bar.ax.set_xticklabels([f"{tick:.2g}" for tick in bar.get_ticks()])
+    bar.ax.set_xticklabels([_short(tick, 2) for tick in bar.get_ticks()])
     bar.ax.tick_params(labelsize=8, colors=INK)
-    bar.set_label(f"{layer.unit}, range {low:.3g} to {high:.3g}", fontsize=8, color=INK)
+    bar.set_label(f"{layer.unit}, range {_short(low)} to {_short(high)}", fontsize=8, color=INK)
+
+
+def _short(value: float, digits: int = 3) -> str:
+    """Return a number with this many digits, and all those before its point: 324, not 3.2e+02.
+
+    >>> _short(0.0484, 2), _short(99.6, 2), _short(324.4, 2), _short(-12345.6), _short(6.5e-16)
+    ('0.048', '100', '324', '-12346', '6.5e-16')
+    """
+    return f"{value:.0f}" if 10**digits - 0.5 <= abs(value) < 1e6 else f"{value:.{digits}g}"
 
 
 def _just_above(layer: Layer) -> float:

@@ -172,6 +172,22 @@ def test_another_slide_of_a_patient_that_was_learned_from_is_left_out_without_la
     assert predicted(tmp_path / "p") == {"slide_58"}
 
 
+def test_the_patient_of_a_bag_that_the_run_does_not_list_is_unknown(tmp_path: Path) -> None:
+    """It was called as its bag, so that no monitor said that patients are missing."""
+    bags = replace(named("", 40), patients=tuple(f"p{row // 2}" for row in range(40)))
+    splits = ("train",) * 20 + ("validation",) * 10 + ("test",) * 10
+    miue.write_store(tmp_path / "learned", replace(bags, splits=splits))
+    run("train", tmp_path / "learned", "--out", tmp_path / "run", *TRAIN)
+    more = named("", 43)
+    miue.write_store(tmp_path / "more", replace(more, labels=Labels.unknown(43)))
+    run("predict", tmp_path / "run", tmp_path / "more", "--out", tmp_path / "p", "--quiet")
+    table = miue.read_predictions(tmp_path / "p").bags
+    assert table.patients is not None
+    stated = [f"p{row // 2}" for row in range(30, 40)]
+    assert table.bag_ids.tolist() == [f"slide_{row}" for row in range(30, 43)]
+    assert [patient or "" for patient in table.patients] == [*stated, "", "", ""]
+
+
 def test_bags_of_the_names_of_others_are_told_by_their_numbers_of_instances(tmp_path: Path) -> None:
     bags = named("")
     splits = ("train",) * 36 + ("validation",) * 12 + ("test",) * 12

@@ -50,8 +50,7 @@ def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...])
     if bags.patients is None and any(
         p and strip_endings(p) != strip_endings(b) for p, b in zip(patients, bags.ids, strict=True)
     ):
-        filled = tuple(patient or name for patient, name in zip(patients, bags.ids, strict=True))
-        labelled = replace(labelled, patients=filled)
+        labelled = replace(labelled, patients=tuple(patients))  # "" of a bag that is not listed: not known
     others = _describe_others(bags, listed, len(bags) - count - sum(is_other))
     others += f", none for {_with_other_sizes(sum(is_other))}" if any(is_other) else ""
     text = f"labels: those that the training listed in {str(splits)!r} ({counts_of_classes(labelled)}{others})"

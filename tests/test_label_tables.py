@@ -80,6 +80,20 @@ def test_a_table_of_patients_alone_asks_for_the_table_of_slides(tmp_path: Path) 
     assert bags.ids == ("a01", "a02") and bags.patients is None
 
 
+def test_patients_whose_names_lost_their_zeros_are_pointed_out(tmp_path: Path) -> None:
+    for name in ("0010_a", "0011_a", "0012_a", "02_a"):
+        (tmp_path / f"{name}.csv").write_text("f\n1\n")
+    clinical = table(tmp_path, "PATIENT,ISUP\n10,low\n11,high\n", "clinical.tsv")
+    with pytest.raises(
+        DataError, match=r"such as '10'; there is '0010_a': did '0010' lose its zeros .*--slide-table"
+    ):
+        load_bags(tmp_path, labels=clinical)
+    table(tmp_path, "PATIENT,ISUP\n10,low\n02,high\n0012,low\n13,low\n", "clinical.tsv")
+    left_out = {one.bag: one.reason for one in load_bags(tmp_path, labels=clinical, skip_bad=True).left_out}
+    assert left_out["10"].endswith("there is '0010_a': did '0010' lose its zeros or gain a '.0'?")
+    assert left_out["13"].endswith("has no such bag")
+
+
 @pytest.mark.parametrize("mark", ["_", "-", ".", " "])
 def test_a_table_of_patients_labels_bags_whose_names_begin_with_theirs(tmp_path: Path, mark: str) -> None:
     for name in (f"1{mark}b", f"1{mark}a", f"10{mark}a", "7"):

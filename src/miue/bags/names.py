@@ -81,6 +81,8 @@ def hints_at(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
     (["; there is 'A': without the folder"], ["; there is 'A', which differs in case or spaces"])
     >>> hints_at(["cats/A1.mp4", "A"], ["A1_i3d", "A10_i3d"])
     ["; there is 'A1_i3d', which begins with it", '']
+    >>> hints_at(["20"], ["0020_B", "0021_A"])
+    ["; there is '0020_B': did '0020' lose its zeros or gain a '.0'?"]
     """
     slips: tuple[tuple[str, Callable[[str], str]], ...] = (
         (
@@ -93,13 +95,18 @@ def hints_at(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
     plain_names = [(strip_endings(name), name) for name in reversed(names)]
     by_key = [{key(plain): name for plain, name in plain_names} for _, key in slips]
     by_beginning = {beginning: name for plain, name in plain_names for beginning in _beginnings(plain)}
+    without_zeros = slips[0][1]
+    with_zeros = {without_zeros(beginning): beginning for beginning in by_beginning}
 
     def hint(plain: str) -> str:
         for (said, key), near in zip(slips, by_key, strict=True):
             if (meant := key(plain)) and meant in near:
                 return f"; there is {near[meant]!r}{said}"
         longer = by_beginning.get(without_folder(plain))
-        return f"; there is {longer!r}, which begins with it" if longer else ""
+        if longer:
+            return f"; there is {longer!r}, which begins with it"
+        meant = with_zeros.get(without_zeros(plain), "")
+        return f"; there is {by_beginning[meant]!r}: did {meant!r} lose its zeros or gain a '.0'?" if meant else ""
 
     return [hint(strip_endings(name)) for name in wanted]
 

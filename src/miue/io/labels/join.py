@@ -108,7 +108,8 @@ def _rows_of_patients(labels: LabelTable, names: Sequence[str], where: str) -> d
     if several is None and any(found.values()):
         row_of = {name: rows[0] for name, rows in found.items() if rows}
         return dict(sorted(row_of.items(), key=lambda pair: pair[1]))
-    got = f"only patients (column {labels.id_column!r}), such as {labels.ids[0]!r}"
+    hint = next(filter(None, hints_at(labels.ids, names)), "") if several is None else ""
+    got = f"only patients (column {labels.id_column!r}), such as {labels.ids[0]!r}{hint}"
     if several is not None:
         both = " and ".join(repr(labels.ids[row]) for row in found[several][:2])
         got = f"{got}, and {several!r} begins with {both}"

@@ -247,7 +247,9 @@ def test_columns_that_were_guessed_are_stated_in_one_line(place: Path, tmp_path:
     )
     given = [place / "features", "--labels", tmp_path / "labels.csv"]
     assert line in run("train", *given, "--out", tmp_path / "run", *QUICK)
-    assert line in run("predict", place / "run", *given, "--out", tmp_path / "p", "--quiet", "--part", "all")
+    predict = ["predict", place / "run", *given, "--quiet", "--part", "all"]
+    assert line in run(*predict, "--out", tmp_path / "p")
+    assert line in run(*predict, "--out", tmp_path / "turned", "--classes", "tumor,normal")  # that of the model
     turned = line.replace(f"normal {normal}, tumor {len(rows) - normal}; negative class: normal", "")
     said = run("data", "pack", *given, "--classes", "tumor,normal", *to_store(tmp_path))
     assert f"(tumor {len(rows) - normal}, normal {normal}; negative class: tumor)" in said and turned not in said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -197,6 +197,8 @@ def open_bags_for(model: Model, path: Path, source: Source, *, progress: bool, c
         ConfigError, DataError, StorageError: as ``open_bags``.
     """
     contract = model.contract
+    if set(source.classes or ()) == set(contract.class_names) and not (path / "store.json").exists():
+        source = replace(source, classes=list(contract.class_names))  # whose first is the negative one, as is said
     opened = open_bags(
         path,
         source,

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from miue.common.errors import StorageError
+from miue.common.files import remove
 from miue.common.tables import read_text_columns, write_rows
 from miue.common.terminal import literal
 from miue.common.weights import copy_weights, digest, write_tensors
@@ -83,7 +84,7 @@ class BestWeights(Checkpoint):
         if self.folder is not None:
             trainer.save_checkpoint(self.last)  # all processes of a training meet here, and the first one writes
         if self.writes:
-            self.previous.unlink(missing_ok=True)
+            remove(self.previous)
 
     def best_weights(self) -> dict[str, Tensor]:
         """Return the weights of the best epoch.
@@ -117,7 +118,7 @@ class BestWeights(Checkpoint):
         with suppress(OSError, SafetensorError):
             if digest(load_file(self.previous)) == self._sha256:
                 self.previous.replace(self.best)
-        self.previous.unlink(missing_ok=True)
+        remove(self.previous)
 
     def _damaged(self, error: Exception) -> StorageError:
         return StorageError(

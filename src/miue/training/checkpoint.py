@@ -8,6 +8,7 @@ from typing import Any
 from lightning.pytorch.plugins.io import CheckpointIO
 
 from miue.common.errors import ConfigError
+from miue.common.files import remove
 from miue.common.nested import damaged_checkpoint, encode_nested, read_nested, write_nested
 
 PARTS = ("epoch", "state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks")
@@ -48,7 +49,7 @@ class SafetensorsCheckpointIO(CheckpointIO):
 
     def remove_checkpoint(self, path: Any) -> None:
         """Delete the file."""
-        Path(path).unlink(missing_ok=True)
+        remove(Path(path))
 
 
 def _unwritable(checkpoint: dict[str, Any]) -> str:

@@ -71,6 +71,21 @@ def test_the_verdict_names_the_side_and_the_size_of_a_wrong_confidence() -> None
     assert high[1].startswith("Probabilities are too high by 19.0 points (")
 
 
+def test_the_verdict_says_what_calibration_made_of_a_wrong_confidence() -> None:
+    rules = calibrate(certain(0.7, 95), deferral=None)
+    decided = decide(certain(0.7, 94), rules)
+    assert decided.bags.decisions is not None and decided.bags.decisions.calibrated is not None
+    error = abs(0.94 - float(decided.bags.decisions.calibrated.probabilities[0].max()))
+    assert error < 0.02
+    sentences, _ = judged(decided)
+    assert sentences[1].startswith("Probabilities before calibration are too low by 24.0 points (")
+    after = f"Expected calibration error: 24.0\u00a0% before and {100 * error:.1f}\u00a0% after calibration."
+    assert sentences[sentences.index("Calibrated on 100 bags.") + 1] == after
+    without = calibrate(certain(0.7, 95), deferral=None, scaling=False)
+    uncalibrated = " ".join(judged(decide(certain(0.7, 94), without))[0])
+    assert "Probabilities are too low by 24.0 points (" in uncalibrated and "after calibration" not in uncalibrated
+
+
 def test_the_verdict_is_silent_about_a_confidence_that_may_be_right() -> None:
     sentences, _ = judged(certain(0.9, 91))
     assert not any("Probabilities" in text for text in sentences)
@@ -135,7 +150,8 @@ def test_decisions_are_counted_with_the_exact_interval_of_the_error_among_the_ac
     rules = calibrate(certain(0.9, 100), false_alarms=None)
     decided = decide(predictions, rules)
     sentences, _ = judged(decided)
-    assert sentences[-2].startswith("Calibrated on 100 bags")
+    assert sentences[-3].startswith("Calibrated on 100 bags")
+    assert sentences[-2] == "Expected calibration error: 5.0\u00a0% before and 4.0\u00a0% after calibration."
     low, high = exact_interval(5, 100)
     ends = f"({100 * low:.1f} to {100 * high:.1f})"
     assert sentences[-1].startswith("Of 100 bags, 0 are deferred and 0 flagged")

@@ -81,12 +81,15 @@ def judge_run(
         first = _predicted(table, run.predictions.provenance.classes, decided=_decides_bags(run))
         sentences = [first, *_detection(table, level, intervals), *_calibration(run), NO_LABELS]
     else:
+        calibrated = outcome.metrics["ece"].value if outcome else None
         sentences = [
-            *_accuracy(table, level, intervals),
+            *_accuracy(table, level, intervals, are_calibrated=calibrated is not None),
             *_missed_classes(level, run.predictions.provenance.classes),
+            *_detection(table, level, intervals),
+            *_calibration(run),
+            *_calibrated(level, calibrated),
+            *(_decisions(table, outcome) if _decides_bags(run) else []),
         ]
-        sentences += _detection(table, level, intervals)
-        sentences += [*_calibration(run), *(_decisions(table, outcome) if _decides_bags(run) else [])]
     metrics = metric_values(level, {}, error_measure(table), detection_score(table))
     return Verdict(run.title, sentences, metrics, intervals, outcome.metrics if outcome else {})
 
@@ -97,7 +100,10 @@ def _percent(value: float, interval: Interval | None) -> str:
     return f"{100 * value:.1f}\u00a0% ({100 * interval.low:.1f} to {100 * interval.high:.1f})"
 
 
-def _accuracy(table: PredictionTable, level: LevelEvaluation, intervals: Mapping[str, Interval]) -> list[str]:
+def _accuracy(
+    table: PredictionTable, level: LevelEvaluation, intervals: Mapping[str, Interval], *, are_calibrated: bool
+) -> list[str]:
+    """Return the accuracy, and how far the probabilities are from it; there may be calibrated ones beside them."""
     accuracy = level.metrics["accuracy"].value
     assert accuracy is not None
     sentences = [f"Accuracy {_percent(accuracy, intervals.get('accuracy'))} on {level.labelled:,} labeled bags."]
@@ -108,8 +114,9 @@ def _accuracy(table: PredictionTable, level: LevelEvaluation, intervals: Mapping
         assert mean is not None
         low, high = sorted((abs(interval.low), abs(interval.high)))
         side = "high" if mean > accuracy else "low"
+        which = "Probabilities before calibration" if are_calibrated else "Probabilities"
         sentences.append(
-            f"Probabilities are too {side} by {100 * abs(mean - accuracy):.1f} points "
+            f"{which} are too {side} by {100 * abs(mean - accuracy):.1f} points "
             f"({100 * low:.1f} to {100 * high:.1f}): mean confidence is {100 * mean:.1f}\u00a0%."
         )
     return sentences
@@ -166,6 +173,15 @@ def _calibration(run: Run) -> list[str]:
         f"Not calibrated: with {needed} labeled bags that the model was not trained on, miue calibrate can set "
         "which bags to defer and which to flag as out of distribution."
     ]
+
+
+def _calibrated(level: LevelEvaluation, error: float | None) -> list[str]:
+    """Return the calibration error of the calibrated probabilities beside that of the others; nothing for None."""
+    before = level.metrics["ece"].value
+    if error is None or before is None:
+        return []
+    first, then = (f"{100 * value:.1f}\u00a0%" for value in (before, error))
+    return [f"Expected calibration error: {first} before and {then} after calibration."]
 
 
 def _decides_bags(run: Run) -> bool:

@@ -61,7 +61,7 @@ def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[Ba
 def say_of_unknown_patients(of_run: PartsOfRun, chosen: BagDataset) -> None:
     """Say which of these bags may be of patients that the model learned from, by their names alone."""
     begun = of_run.perhaps_of_their_patients("train", "validation")
-    if named := {name: patient for name, patient in begun.items() if name in set(chosen.ids)}:
+    if named := {name: begun[name] for name in chosen.ids if name in begun}:
         pairs = first_few(f"{name!r} of {patient!r}" for name, patient in named.items())
         say(
             f"note: {plural(len(named), 'bag')} may be of patients that the model learned from, by name alone: "

@@ -350,14 +350,14 @@ def _describe_predictions(path: Path, progress: bool) -> dict[str, Any]:
     from miue.predictions.folder import count_known, read_predictions
 
     predictions = read_predictions(path)
-    tables = {"bags": predictions.bags, "instances": predictions.instances}
+    both = {"bags": predictions.bags, "instances": predictions.instances}
+    tables = {name: table for name, table in both.items() if table is not None}
     facts = ("count", "labelled", "known in distribution", "known out of distribution")
     levels: dict[str, dict[str, Any]] = {
         name: {"level": name, **dict(zip(facts, count_known(table), strict=True))}
         for name, table in tables.items()
-        if table is not None
     }
-    measures = [(name, table, k) for name, table in tables.items() if table for k in table.uncertainty_names]
+    measures = [(name, table, k) for name, table in tables.items() for k in table.uncertainty_names]
     for name, table, k in tracked(measures, "read", shown=progress, unit="uncertainties", kept=False):
         levels[name][f"median {k}"] = float(np.median(table.uncertainty(k)))
     return {

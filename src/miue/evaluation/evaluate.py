@@ -20,12 +20,7 @@ from miue.evaluation.flags import evaluate_flags
 from miue.evaluation.froc import evaluate_froc
 from miue.evaluation.groups import NO_GROUP, GroupEvaluation
 from miue.evaluation.level import LevelEvaluation
-from miue.evaluation.metrics import (
-    NO_INSTANCE_LABEL,
-    NO_LABEL,
-    SEVERAL_CLASSES,
-    Metric,
-)
+from miue.evaluation.metrics import NO_INSTANCE_LABEL, NO_LABEL, SEVERAL_CLASSES, Metric
 from miue.predictions.folder import Predictions, check_predictions
 from miue.predictions.table import PredictionTable
 from miue.predictions.training_parts import refuse_training_bags

@@ -8,9 +8,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Int16, Int64
 
-from miue.evaluation.metrics import (
-    Judged,
-)
+from miue.evaluation.metrics import Judged
 from miue.predictions.table import PredictionTable
 
 

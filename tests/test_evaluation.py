@@ -26,6 +26,7 @@ from sklearn.metrics import (
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
+from miue.common.terminal import show_table
 from miue.distributions import Categorical, Dirichlet
 from miue.evaluation import evaluate
 from miue.evaluation.default_measures import detection_score
@@ -402,6 +403,19 @@ def test_a_level_without_labels_has_no_column_but_the_reason() -> None:
     unknown = Predictions(table(Dirichlet(alpha), [None, None]), None)
     assert evaluation_table(evaluate(unknown)).rows == ()
     assert f"No metric of bags (2): {NO_LABEL}" in str(evaluate(unknown)).replace("\n", " ")
+
+
+def test_without_any_metric_the_reasons_are_all_that_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    alpha = torch.tensor([[9.0, 1.0], [5.0, 1.0]])
+    evaluation = evaluate(Predictions(table(Dirichlet(alpha), [None, None]), None))
+    [reason] = evaluation_table(evaluation).notes
+    assert reason == f"No metric of bags (2): {NO_LABEL}"
+    assert str(evaluation).replace("\n", " ") == reason
+    page = unescape(evaluation._repr_html_())
+    assert "<table>" not in page and reason in page
+    show_table(evaluation_table(evaluation).as_rich("Evaluation"))
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert title == "Evaluation" and " ".join(map(str.strip, lines)) == reason
 
 
 def test_predictions_without_any_label_are_still_evaluated() -> None:

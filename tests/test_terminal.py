@@ -56,6 +56,7 @@ def test_the_caption_of_a_narrow_table_has_lines_of_full_length(
         monkeypatch.setenv("COLUMNS", columns)
     words = " ".join(["distribution"] * 20)
     table = TextTable("metric", caption=words)
+    table.add_row("accuracy")
     for _ in range(2):
         show_table(table)
         lines = [line.rstrip() for line in capsys.readouterr().out.splitlines() if "distribution" in line]
@@ -68,6 +69,7 @@ def test_the_caption_of_a_wide_table_is_as_wide(
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     table = TextTable("x" * 200, caption="a " * 100)
+    table.add_row("y")
     show_table(table)
     assert "a " * 99 + "a" in capsys.readouterr().out
 

@@ -19,7 +19,7 @@ NARROWEST = 80  # characters of a line below a table
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table of texts: what a terminal, a plain text and a notebook show alike.
+    """A table of texts: what a terminal, a plain text and a notebook show alike; without rows, its notes alone.
 
     Attributes:
         heading: of each column; the first is that of the names of the rows.
@@ -55,7 +55,8 @@ class ResultTable:
             for row in (self.heading, *self.rows)
         ]
         notes = [line for note in self.notes for line in wrap(note, max(NARROWEST, len(lines[0])))]
-        return visible("\n".join([lines[0], "─" * len(lines[0]), *lines[1:], *notes]), keep="\n")
+        shown = [lines[0], "─" * len(lines[0]), *lines[1:]] if self.rows else []
+        return visible("\n".join([*shown, *notes]), keep="\n")
 
     @property
     def _are_numbers(self) -> list[bool]:
@@ -72,7 +73,8 @@ class ResultTable:
             for name, *cells in self.rows
         )
         notes = "<br>".join(map(escape, self.notes))
-        return f"<table><thead><tr>{heading}</tr></thead><tbody>{rows}</tbody></table><p>{notes}</p>"
+        table = f"<table><thead><tr>{heading}</tr></thead><tbody>{rows}</tbody></table>" if self.rows else ""
+        return f"{table}<p>{notes}</p>"
 
 
 class PrintsAsTable:

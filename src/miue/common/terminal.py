@@ -71,6 +71,7 @@ def show_table(table: Table) -> None:
     """Print a table to the standard output, of its natural width where that is no terminal.
 
     A caption may be wider than the table: below one narrow column, it would be a column of words in pieces.
+    Of a table without rows, the title and the caption are printed.
     """
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
@@ -78,6 +79,9 @@ def show_table(table: Table) -> None:
         console.width = max(natural, NARROWEST)
     alone = copy(table)
     alone.caption = None
-    console.print(alone)
+    if table.row_count:
+        console.print(alone)
+    elif table.title:
+        console.print(table.title)
     if table.caption:
         console.print(table.caption, width=max(console.measure(table).maximum, min(console.width, NARROWEST)))

@@ -188,7 +188,7 @@ def evaluation_table(evaluation: Evaluation) -> ResultTable:
     headings = [f"{name} ({level.count:,})" for name, level in present.items()]
     rows = list(_rows(list(present.values()), evaluation.class_names))
     columns = [n for n in range(len(present)) if any(_has_value(row.metrics[n]) for row in rows)]
-    notes = [UNITS, *_labelled(present), *_of_unknown_distribution(present)]
+    notes = [UNITS, *_labelled(present), *_of_unknown_distribution(present)] if columns else []
     notes += [
         f"No metric of {headings[n]}: {rows[0].reasons([n])}" for n in range(len(present)) if n not in columns
     ]

@@ -21,17 +21,19 @@ from miue.evaluation.froc import evaluate_froc
 from miue.evaluation.groups import NO_GROUP, GroupEvaluation
 from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import NO_INSTANCE_LABEL, NO_LABEL, SEVERAL_CLASSES, Metric
+from miue.evaluation.own_metrics import OwnMetric, check_own_metrics, own_metrics
 from miue.predictions.folder import Predictions, check_predictions
 from miue.predictions.table import PredictionTable
 from miue.predictions.training_parts import refuse_training_bags
 
 
-@checked()
+@checked(leave=("metrics",))
 def evaluate(
     predictions: Predictions,
     *,
     allow_training_bags: bool = False,
     groups: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, OwnMetric] | None = None,
     progress: bool = False,
 ) -> Evaluation:
     """Return the metrics of ``predictions`` at both levels.
@@ -50,41 +52,52 @@ def evaluate(
             new ones.
         groups: group of each bag by its name, such as its hospital, a text or number: bags are also evaluated
             by group. Those that it does not name, or whose group is "", None or NaN, are the group "no group".
+        metrics: functions by their names, computed beside the metrics of miue, at every level: each is given the
+            table of the items that have a label and are not known to be out of distribution, and returns a number,
+            NaN where the metric is undefined.
         progress: show a bar with the time left.
 
     Raises:
-        ConfigError: no predictions, or groups that name none of the bags.
+        ConfigError: no predictions, groups that name none of the bags, or metrics that are no functions, have the
+            name of one of miue, or return something else than a number.
         DataError: the model was trained on some of these bags, or on others of their patients.
     """
     check_predictions(predictions)
+    own = metrics or {}
+    check_own_metrics(own)
     fix = "evaluate bags of other patients, or pass allow_training_bags=True (--allow-training-bags)"
     refuse_training_bags(predictions.bags, "evaluate", fix, allowed=allow_training_bags)
-    instances, decisions = predictions.instances, predictions.bags.decisions
-    patients = predictions.by_patient()
+    tables, decisions = predictions.levels(), predictions.bags.decisions
     rules, names = applied_calibration(predictions.provenance), predictions.provenance.classes
-    measures = sum(len(table.uncertainty_names) for table in (predictions.bags, instances, patients) if table)
+    measures = sum(len(table.uncertainty_names) for table in tables.values() if table)
     with bar("uncertainties", shown=progress, kept=False) as shown:
         task = shown.add_task("evaluate", total=measures)
 
-        def level(table: PredictionTable, unlabelled: str = NO_LABEL) -> LevelEvaluation:
-            return evaluate_level(table, None, lambda *_: shown.advance(task), unlabelled, names)
+        def level(table: PredictionTable, unlabelled: str) -> LevelEvaluation:
+            found = evaluate_level(table, None, lambda *_: shown.advance(task), unlabelled, names)
+            return found.with_metrics(own_metrics(own, table, unlabelled))
 
-        of_bags = level(predictions.bags)
-        of_instances = level(instances, NO_INSTANCE_LABEL) if instances else None
+        of_bags = level(predictions.bags, NO_LABEL)
+        of_instances = level(instances, NO_INSTANCE_LABEL) if (instances := tables.get("instances")) else None
+        no_patient = SEVERAL_CLASSES if of_bags.labelled else NO_LABEL
         return Evaluation(
             of_bags,
             of_instances,
             evaluate_decisions(predictions.bags, decisions, rules) if decisions else None,
-            level(patients, SEVERAL_CLASSES if of_bags.labelled else NO_LABEL) if patients else None,
+            level(patients, no_patient) if (patients := tables.get("patients")) else None,
             predictions.provenance,
             evaluate_froc(predictions) if of_instances and of_instances.labelled else None,
             evaluate_flags(predictions),
-            None if groups is None else evaluate_groups(predictions.bags, groups, rules, names),
+            None if groups is None else evaluate_groups(predictions.bags, groups, rules, names, own),
         )
 
 
 def evaluate_groups(
-    table: PredictionTable, groups: Mapping[str, Any], rules: Calibration | None, classes: Sequence[str] = ()
+    table: PredictionTable,
+    groups: Mapping[str, Any],
+    rules: Calibration | None,
+    classes: Sequence[str] = (),
+    metrics: Mapping[str, OwnMetric] | None = None,
 ) -> dict[str, GroupEvaluation]:
     """Return the evaluation of each group, in the order of their names, bags without a group last.
 
@@ -93,6 +106,7 @@ def evaluate_groups(
         groups: of each bag by its name, as ``evaluate`` takes them.
         rules: of the decisions of the bags, where known.
         classes: names in order, for the reasons of undefined metrics; empty where they are not known.
+        metrics: of a user, as ``evaluate`` takes them.
 
     Raises:
         ConfigError: groups that name none of the bags.
@@ -110,7 +124,8 @@ def evaluate_groups(
     found = {}
     for name in (*names, *({NO_GROUP} & set(of_bags))):
         bags = table.subset(np.flatnonzero(of_bags == name))
-        level, labels = evaluate_level(bags, classes=classes), bags.labels.values
+        level = evaluate_level(bags, classes=classes).with_metrics(own_metrics(metrics or {}, bags))
+        labels = bags.labels.values
         low, high = _share_of_correct(bags, bags.judged, level.metrics["accuracy"])
         of_classes = {
             number: _share_of_correct(bags, bags.judged & (labels == int(number)), recall)

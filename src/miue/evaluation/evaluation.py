@@ -96,12 +96,14 @@ class Evaluation(PrintsAsTable):
         """Names of the classes in order, their numbers where they are not known."""
         return self.provenance.classes or tuple(self.bags.recall_by_class)
 
+    def levels(self) -> dict[str, LevelEvaluation]:
+        """Return those that there are of "bags", "instances" and "patients"."""
+        every = {"bags": self.bags, "instances": self.instances, "patients": self.patients}
+        return {name: level for name, level in every.items() if level is not None}
+
     def metrics(self) -> Iterator[tuple[str, str, Metric]]:
         """Yield level, name and metric of every one; Conf. and OOD of the measures that the paper uses."""
-        levels = {"bags": self.bags, "instances": self.instances, "patients": self.patients}
-        for name, level in levels.items():
-            if level is None:
-                continue
+        for name, level in self.levels().items():
             yield from ((name, metric, one) for metric, one in level.named_metrics(self.class_names))
         yield from (("instances", name, metric) for name, metric in (self.froc or {}).items())
         if self.flags is not None:
@@ -128,11 +130,10 @@ class Evaluation(PrintsAsTable):
         Raises:
             ConfigError: pandas is not installed.
         """
-        levels = {"bags": self.bags, "instances": self.instances, "patients": self.patients}
         rows = [
             {"level": name, "measure": measure, "task": task, "metric": metric, **one}
-            for name, level in levels.items()
-            for measure, found in (level.by_measure.items() if level is not None else ())
+            for name, level in self.levels().items()
+            for measure, found in level.by_measure.items()
             for task, separation in [
                 ("errors", found.confidence),
                 *((f"ood {foreign}", separation) for foreign, separation in found.ood.items()),
@@ -183,12 +184,12 @@ def evaluation_table(evaluation: Evaluation) -> ResultTable:
 
     Rows and levels without any value are left out; notes name them, with the reason.
     """
-    named = {"bags": evaluation.bags, "instances": evaluation.instances, "patients": evaluation.patients}
-    present = {name: level for name, level in named.items() if level is not None}
+    present = evaluation.levels()
     headings = [f"{name} ({level.count:,})" for name, level in present.items()]
     rows = list(_rows(list(present.values()), evaluation.class_names))
     columns = [n for n in range(len(present)) if any(_has_value(row.metrics[n]) for row in rows)]
-    notes = [UNITS, *_labelled(present), *_of_unknown_distribution(present)] if columns else []
+    notes = [UNITS, *_not_in_percent(present), *_labelled(present), *_of_unknown_distribution(present)]
+    notes = notes if columns else []
     notes += [
         f"No metric of {headings[n]}: {rows[0].reasons([n])}" for n in range(len(present)) if n not in columns
     ]
@@ -205,6 +206,12 @@ def evaluation_table(evaluation: Evaluation) -> ResultTable:
         tuple(cells),
         (*notes, *numbered(reasons)),
     )
+
+
+def _not_in_percent(levels: Mapping[str, LevelEvaluation]) -> list[str]:
+    """Return which metrics are those of the user, shown as they are."""
+    own = dict.fromkeys(name for level in levels.values() for name in level.metrics if name not in TITLES)
+    return [f"Not in %: {', '.join(own)}."] if own else []
 
 
 def _labelled(levels: Mapping[str, LevelEvaluation]) -> list[str]:
@@ -356,6 +363,7 @@ def _metrics(
         yield title, recall, True
     for key in ("ece", "brier", "nll", "aurc"):
         yield TITLES[key], level.metrics[key], key in IN_PERCENT
+    yield from ((name, metric, False) for name, metric in level.metrics.items() if name not in TITLES)
 
 
 def _recall_titles(classes: Sequence[str]) -> list[str]:

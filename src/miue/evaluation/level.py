@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from miue.evaluation.metrics import Metric, Separation
 
@@ -31,7 +31,7 @@ class LevelEvaluation:
         in_distribution: items known to be in distribution; ``ood`` is of these and of the next.
         out_of_distribution: items known to be out of distribution; of the others it is unknown.
         metrics: accuracy, auroc, balanced_accuracy (mean of ``recall_by_class``), ece, brier, nll, aurc, and ue,
-            the mean AUROC of ``confidence`` and all ``ood``.
+            the mean AUROC of ``confidence`` and all ``ood``; after these, those of the user.
         recall_by_class: share of each class's items that are predicted as it: of the positive class the
             sensitivity, of the negative class the specificity.
         confusion: labeled items of each class (row) by predicted class (column).
@@ -54,6 +54,10 @@ class LevelEvaluation:
     ood_measure: str
     ood: Mapping[str, Separation]
     by_measure: Mapping[str, Separations]
+
+    def with_metrics(self, metrics: Mapping[str, Metric]) -> LevelEvaluation:
+        """Return it with these metrics added."""
+        return replace(self, metrics={**self.metrics, **metrics})
 
     def named_metrics(self, classes: Sequence[str]) -> Iterator[tuple[str, Metric]]:
         """Yield name and value of every metric; Conf. and OOD by the measures that the paper uses.

@@ -80,10 +80,14 @@ class Predictions(PrintsAsTable):
         """Return one prediction per patient, None where no patient has several bags."""
         return by_patient(self.bags)
 
+    def levels(self) -> dict[str, PredictionTable]:
+        """Return the tables that there are of "bags", "instances" and "patients"."""
+        tables = {"bags": self.bags, "instances": self.instances, "patients": self.by_patient()}
+        return {name: table for name, table in tables.items() if table is not None}
+
     def tables(self) -> Iterator[ResultTable]:
         """Return how many items there are of each level, and what is known of them."""
-        levels = {"bags": self.bags, "instances": self.instances, "patients": self.by_patient()}
-        rows = [(name, count_known(table)) for name, table in levels.items() if table is not None]
+        rows = [(name, count_known(table)) for name, table in self.levels().items()]
         yield ResultTable(
             ("predictions", "items", "labelled", "known in distribution", "out of distribution"),
             tuple((name, *(f"{count:,}" for count in counts)) for name, counts in rows),

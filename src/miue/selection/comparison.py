@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ from miue.common.errors import DataError, StorageError, first_repeated, not_a_fo
 from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.common.tables import read_text_columns
+from miue.evaluation.own_metrics import OwnMetric, check_own_metrics, is_built_in, own_metrics
 from miue.io.labels.label_table import fold_columns
-from miue.selection.cross_validation import Summary, Value, is_share, standard_error, summarise
+from miue.predictions.folder import read_predictions
+from miue.selection.cross_validation import Summary, Value, folder_of, is_share, standard_error, summarise
 
 METRICS = ("accuracy", "auroc", "confidence_auroc", "nll", "ece")
 NOTE = (
@@ -107,7 +109,7 @@ class Comparison(PrintsAsTable, tuple[Compared, ...]):
 
         Args:
             level: "bags", "instances" or "patients".
-            metrics: the columns; None for the commonest.
+            metrics: the columns; None for the commonest, and those of a user.
 
         Raises:
             ConfigError: no such level or metric.
@@ -120,7 +122,8 @@ class Comparison(PrintsAsTable, tuple[Compared, ...]):
         for name in metrics or ():
             if name not in there:
                 raise unknown_name("metric", name, there)
-        columns = list(metrics or [name for name in METRICS if name in there] or there)
+        shown = [*METRICS, *(name for name in there if not is_built_in(name))]
+        columns = list(metrics or [name for name in shown if name in there] or there)
         others = [one.name for one in self if not one.same_tests]
         apart = f" Without a difference, since their folds test other bags: {', '.join(others)}." if others else ""
         rows = tuple(one.cells(level, columns) for one in self)
@@ -136,21 +139,25 @@ class Comparison(PrintsAsTable, tuple[Compared, ...]):
         return require_pandas().DataFrame([row for one in self for row in one.numbers().values()])
 
 
-def compare(folders: Sequence[Path | str]) -> Comparison:
+def compare(folders: Sequence[Path | str], *, metrics: Mapping[str, OwnMetric] | None = None) -> Comparison:
     """Return cross-validations side by side, each with its differences to the first.
 
     Args:
         folders: written by ``cross_validate``.
+        metrics: functions by their names, computed from the predictions of each run beside the metrics of miue, as
+            ``evaluate`` does.
 
     Raises:
-        ConfigError: one path in place of several.
-        StorageError: a folder without a finished cross-validation.
+        ConfigError: one path in place of several; metrics that ``evaluate`` does not take.
+        StorageError: a folder without a finished cross-validation, or without the predictions that metrics need.
         DataError: two folders of one name.
     """
     listed = several(folders)
     if not listed or not all(isinstance(folder, str | Path) for folder in listed):
         raise wrong_type("folders", "several folders", folders, "pass a list of them")
-    read = [_read(Path(folder)) for folder in listed]
+    own = metrics or {}
+    check_own_metrics(own)
+    read = [_read(Path(folder), own) for folder in listed]
     names = [one.name for one in read]
     if (twice := first_repeated(names)) is not None:
         raise DataError(
@@ -231,13 +238,25 @@ def _by_fold(values: Sequence[Value]) -> dict[tuple[str, str], dict[int, float]]
     return {key: {k: float(np.mean(v)) for k, v in of_folds.items()} for key, of_folds in kept.items()}
 
 
-def _read(folder: Path) -> _Folder:
+def _read(folder: Path, metrics: Mapping[str, OwnMetric]) -> _Folder:
     path = folder / "runs.csv"
     if not path.exists():
         fix = "run 'miue cross-validate … --out' to its end"
         raise not_a_folder(folder, "a finished cross-validation (with runs.csv)", fix)
     tests, share = _tests(folder / "splits.csv")
-    return _Folder(folder.name, tests, _values(path, len(tests)), share)
+    values = _values(path, len(tests))
+    if metrics:
+        values = [*(one for one in values if one.metric not in metrics), *_own_values(folder, values, metrics)]
+    return _Folder(folder.name, tests, values, share)
+
+
+def _own_values(folder: Path, values: Sequence[Value], metrics: Mapping[str, OwnMetric]) -> Iterator[Value]:
+    """Yield metrics of a user for each run of which there are values."""
+    for fold, seed in dict.fromkeys((one.fold, one.seed) for one in values):
+        predictions = read_predictions(folder_of(folder, fold, seed) / "predictions")
+        for level, table in predictions.levels().items():
+            for name, metric in own_metrics(metrics, table).items():
+                yield Value(fold, seed, level, name, metric.value)
 
 
 def _tests(path: Path) -> tuple[tuple[frozenset[tuple[str, str]], ...], float]:

@@ -28,6 +28,7 @@ from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.common.tables import write_rows
 from miue.evaluation import evaluate
 from miue.evaluation.metrics import UNITS
+from miue.evaluation.own_metrics import is_built_in
 from miue.io.splits.files import write_splits
 from miue.io.splits.splits import Splits
 from miue.model.recipe import Recipe
@@ -58,7 +59,7 @@ class _Metric(TypedDict):
 
 
 _METRICS = TypeAdapter(list[_Metric])
-UNBOUNDED = ("nll", "brier")  # every other metric is a share; the interval ends where a metric's range does
+UNBOUNDED = ("nll", "brier")  # every other metric of miue is a share; the interval ends where that range does
 
 
 @dataclass(frozen=True)
@@ -232,7 +233,8 @@ def summarise(values: Sequence[Value], test_share: float) -> Summaries:
         low = high = None
         if len(groups) > 1 and np.ptp(groups) > ROUNDING:
             half = t.ppf(0.5 + CONFIDENCE / 2, len(groups) - 1) * standard_error(groups, share)
-            low, high = max(0.0, float(groups.mean() - half)), float(groups.mean() + half)
+            low, high = float(groups.mean() - half), float(groups.mean() + half)
+            low = max(0.0, low) if is_built_in(metric) else low
             high = min(1.0, high) if is_share(metric) else high
         std = float(numbers.std(ddof=1)) if len(numbers) > 1 else None
         summaries.append(Summary(level, metric, len(numbers), float(groups.mean()), std, low, high))
@@ -252,12 +254,12 @@ def standard_error(of_folds: Float64[np.ndarray, "k"], test_share: float) -> flo
 
 
 def is_share(metric: str) -> bool:
-    """Return whether a metric lies between 0 and 1, and so can be shown in percent.
+    """Return whether a metric is known to lie between 0 and 1, and so can be shown in percent.
 
-    >>> is_share("ood_kmnist_auroc"), is_share("nll")
-    (True, False)
+    >>> is_share("ood_kmnist_auroc"), is_share("nll"), is_share("a metric of a user")
+    (True, False, False)
     """
-    return metric not in UNBOUNDED
+    return is_built_in(metric) and metric not in UNBOUNDED
 
 
 def _task(job: str, out: Path, fold: int, seed: int) -> Task:
@@ -281,7 +283,7 @@ def run_fold(job: str, out: str, fold: int, seed: int) -> None:
 
 
 def _run(bags: BagDataset, fold: int, seed: int, out: Path, recipe: Recipe, device: str) -> None:
-    folder = out / f"fold_{fold}" / f"seed_{seed}"
+    folder = folder_of(out, fold, seed)
     remove_temporaries(folder)
     run = Run(folder / "run", progress=False, warn=False, accelerator=device)
     model = train_recipe(recipe.with_seed(seed), bags, run, if_exists="resume")
@@ -294,8 +296,13 @@ def _run(bags: BagDataset, fold: int, seed: int, out: Path, recipe: Recipe, devi
     write_json(_evaluation(out, fold, seed), {"fold": fold, "seed": seed, "metrics": rows})
 
 
+def folder_of(out: Path, fold: int, seed: int) -> Path:
+    """Return the folder of a run: its model is in "run", its predictions are in "predictions"."""
+    return out / f"fold_{fold}" / f"seed_{seed}"
+
+
 def _evaluation(out: Path, fold: int, seed: int) -> Path:
-    return out / f"fold_{fold}" / f"seed_{seed}" / "metrics.json"
+    return folder_of(out, fold, seed) / "metrics.json"
 
 
 def _values(out: Path, fold: int, seed: int) -> Iterator[Value]:

@@ -425,6 +425,18 @@ def test_predictions_without_any_label_are_still_evaluated() -> None:
     assert level.ood["far"].auroc.value == 1
 
 
+def test_where_nothing_can_be_compared_no_uncertainty_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    alpha = torch.tensor([[9.0, 1.0], [3.0, 1.0], [2.0, 2.0]])
+    unlabelled = table(Dirichlet(alpha), [None, None, None])
+    seen: list[str] = []
+    with_visit = evaluate_level(unlabelled, visit=lambda name, ranking, _: seen.append(f"{name} {len(ranking)}"))
+    assert seen == [f"{name} 3" for name in unlabelled.uncertainty_names]
+    monkeypatch.setattr(PredictionTable, "uncertainty", lambda *_: pytest.fail("read"))
+    steps: list[None] = []
+    assert evaluate_level(unlabelled, step=lambda: steps.append(None)) == with_visit
+    assert len(steps) == len(seen)
+
+
 def test_an_evaluation_prints_as_a_table_and_as_html_without_markup_of_others() -> None:
     alpha = torch.tensor([[9.0, 1.0], [1.0, 8.0], [1.0, 5.0], [3.0, 1.0]])
     evaluation = evaluate(Predictions(table(Dirichlet(alpha), [0, 1, 0, None], ["", "", "", "[red]<b>"]), None))

@@ -81,7 +81,6 @@ def test_names_of_an_option_may_be_repeated_or_separated_by_commas() -> None:
 
 
 WITHOUT_QUIET = {
-    ("decide",): "reads tables",
     ("worklist",): "reads tables",
     ("monitor",): "reads tables",
     ("compare",): "reads tables",

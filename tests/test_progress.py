@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from commands import run
 from made_predictions import made_predictions
 
 import miue
 from miue.cli.inspection import describe
 from miue.cli.sources import Source
+from miue.predictions.folder import Predictions
 
 
 @pytest.mark.parametrize("what", ["evaluate", "inspect"])
@@ -34,3 +37,22 @@ def test_a_bar_counts_the_uncertainties_and_is_gone_at_the_end(
     shown = capsys.readouterr()
     assert f"{count}/{count}" in shown.err and "uncertainties, time left" in shown.err and not shown.out
     assert shown.err.endswith("\x1b[2K")
+
+
+def test_predictions_count_the_instances_that_are_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predictions = made_predictions()
+    assert predictions.instances is not None
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    predictions.save(tmp_path / "silent")
+    assert not capsys.readouterr().err
+    predictions.save(tmp_path / "shown", progress=True)
+    shown, count = capsys.readouterr(), len(predictions.instances)
+    assert f"{count}/{count}" in shown.err and "instances, time left" in shown.err and not shown.out
+    inside = predictions.bags.subset(np.flatnonzero(predictions.bags.judged))
+    miue.calibrate(Predictions(inside, None), deferral=None).save(tmp_path / "rules.json")
+    options = ("--calibration", tmp_path / "rules.json", "--out", tmp_path / "decided")
+    for quiet in ([], ["--quiet", "--overwrite"]):
+        said = run("decide", tmp_path / "shown", *options, *quiet)
+        assert (f"{count}/{count}" in said) == (not quiet)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from miue.cli.given_predictions import read_given
-from miue.cli.options import AsJson, ClassNames, GivenPredictions, Instances, Out, Overwrite
+from miue.cli.options import AsJson, ClassNames, GivenPredictions, Instances, Out, Overwrite, Quiet
 from miue.cli.outputs import keeps_inputs
 from miue.cli.shift_warning import warn_of_shift
 from miue.common.plural import plural
@@ -26,6 +26,7 @@ def decide(
     classes: ClassNames = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Apply decision rules to predictions.
 
@@ -39,6 +40,7 @@ def decide(
     from miue.calibration import decide as decide_on
     from miue.common.folder_kinds import PREDICTIONS
     from miue.common.outputs import refuse_existing
+    from miue.predictions.folder import read_predictions
 
     if predictions.is_file() and not classes:
         names = Calibration.load(calibration).class_names  # by which the table may have its labels
@@ -47,7 +49,7 @@ def decide(
     refuse_existing(out, PREDICTIONS, overwrite=overwrite)
     rules = Calibration.load(calibration)
     decided = decide_on(given, rules)
-    decided.save(out, overwrite=overwrite)
+    decided.save(out, overwrite=overwrite, progress=not quiet)
     decisions = decided.bags.decisions
     assert decisions is not None
     counts = {
@@ -56,11 +58,9 @@ def decide(
         "deferred": int(decisions.deferred.sum()),
         "out_of_distribution": int(decisions.flagged.sum()),
     }
-    to_flag = None if rules.instances is None else decided.instances
-    if to_flag is not None:
-        counts["flagged_instances"] = sum(
-            int(part.flagged.sum()) for part in to_flag.parts() if part.flagged is not None
-        )
+    written = None if rules.instances is None else read_predictions(out).instances
+    if written is not None:
+        counts["flagged_instances"] = sum((written.flagged_by_bag() or {}).values())
     if as_json:
         say_json({**counts, "dataset_shift": decided.provenance.to_json().get("dataset_shift"), "out": str(out)})
     else:
@@ -73,7 +73,7 @@ def decide(
         if rules.deferral is None and rules.false_alarms is None:
             accepted, flagged = "no rule of the calibration defers bags", "nor calls them out of distribution"
         flags = "" if rules.instances is None else "; there are no instances to flag"
-        if to_flag is not None:
-            flags = f"; {counts['flagged_instances']:,} of {plural(len(to_flag), 'instance')} flagged"
+        if written is not None:
+            flags = f"; {counts['flagged_instances']:,} of {plural(len(written), 'instance')} flagged"
         say(f"{plural(counts['bags'], 'bag')}: {accepted}, {flagged}{flags}. Written to {out}")
     warn_of_shift(decided)

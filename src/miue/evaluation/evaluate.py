@@ -74,7 +74,7 @@ def evaluate(
         task = shown.add_task("evaluate", total=measures)
 
         def level(table: PredictionTable, unlabelled: str) -> LevelEvaluation:
-            found = evaluate_level(table, None, lambda *_: shown.advance(task), unlabelled, names)
+            found = evaluate_level(table, unlabelled=unlabelled, classes=names, step=lambda: shown.advance(task))
             return found.with_metrics(own_metrics(own, table, unlabelled))
 
         of_bags = level(predictions.bags, NO_LABEL)

@@ -37,8 +37,7 @@ INTERVALS = (
     *("accuracy", "auroc", "balanced_accuracy", "ece", "brier", "nll", "aurc"),
     *("mean_confidence", "overconfidence", "confidence"),
 )
-
-
+NONE = np.empty(0)
 Visit = Callable[[str, Ranking, Ranking], None]
 
 
@@ -48,8 +47,11 @@ def evaluate_level(
     visit: Visit | None = None,
     unlabelled: str = NO_LABEL,
     classes: Sequence[str] = (),
+    step: Callable[[], object] = lambda: None,
 ) -> LevelEvaluation:
     """Return the metrics of one table, of which one uncertainty of all items is held at a time.
+
+    Where no item has a label or is known to be out of distribution, uncertainties are read for ``visit`` alone.
 
     Args:
         table: predictions of bags or of instances.
@@ -58,15 +60,17 @@ def evaluate_level(
             them, for what else is computed from these.
         unlabelled: why there are no metrics of classes, where no item has a label.
         classes: names in order, for the reasons of undefined metrics; empty where they are not known.
+        step: called after each uncertainty.
     """
     items = items or Items.of(table)
     confidence_measure, ood_measure = default_measures(table)
     correct, one = items.correct, Owners.one(len(table))
     class_metrics = _class_metrics(table, items, Owners.one(len(items.labels)), classes)
     undefined = None if items.is_in.any() else Separation.undefined(NONE_KNOWN_IN)
+    is_read = bool(len(items.labels) or items.ood_sets or visit is not None)
     by_measure: dict[str, Separations] = {}
     for measure in table.uncertainty_names:
-        ranking = Ranking.of(table.uncertainty(measure))
+        ranking = Ranking.of(table.uncertainty(measure) if is_read else NONE)
         judged = ranking.among(items.judged)
         if measure == confidence_measure:
             class_metrics["aurc"] = ranked_risk_coverage(judged, correct, one)
@@ -79,6 +83,7 @@ def evaluate_level(
         )
         if visit is not None:
             visit(measure, ranking, judged)
+        step()
     confidence, detection = by_measure[confidence_measure].confidence, by_measure[ood_measure].ood
     of_classes = {
         name: metric.plain if len(items.labels) else Metric.undefined(unlabelled)

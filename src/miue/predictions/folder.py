@@ -39,6 +39,7 @@ from miue.common.errors import (
 from miue.common.files import atomic_folder, check_format, read_json, write_json
 from miue.common.folder_kinds import EMPTY_SHARD, PREDICTIONS
 from miue.common.plural import plural
+from miue.common.progress import bar
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.tables import write_table
 from miue.distributions.measures import MEASURES
@@ -95,13 +96,16 @@ class Predictions(PrintsAsTable):
         )
 
     @checked()
-    def save(self, path: Path | str, *, overwrite: bool = False, table_format: str = "parquet") -> None:
+    def save(
+        self, path: Path | str, *, overwrite: bool = False, table_format: str = "parquet", progress: bool = False
+    ) -> None:
         """Write the predictions to the folder ``path``, whole or not at all; no table of instances without any.
 
         Args:
             path: the folder.
             overwrite: replace what is there.
             table_format: of the instances: "parquet", in parts that are read one at a time, or "csv", one table.
+            progress: show a bar with the time left while instances are written as Parquet.
 
         Raises:
             DataError: there is no bag, or one twice.
@@ -120,9 +124,15 @@ class Predictions(PrintsAsTable):
                 _write_csv(folder / name, instances, exact_scores=self._is_shard)
             elif instances is not None:
                 ordered = instances.in_order(self.bags.bag_ids.astype(str).tolist())
-                with PartWriter(folder / FOLDER) as writer:
-                    for table in ordered.parts() if isinstance(ordered, StoredInstances) else [ordered]:
+                tables = ordered.parts() if isinstance(ordered, StoredInstances) else [ordered]
+                with (
+                    PartWriter(folder / FOLDER) as writer,
+                    bar("instances", shown=progress, kept=False) as shown,
+                ):
+                    task = shown.add_task("writing", total=len(ordered))
+                    for table in tables:
                         writer.add(table)
+                        shown.advance(task, len(table))
                 parts = writer.parts
             self.write_bags(folder, parts)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 
 from miue.bags.classes import check_classes
 from miue.bags.labels import Labels
@@ -158,10 +158,21 @@ class StoredInstances(PredictionTable):
         """Return the number of instances of each bag."""
         return {span.bag: span.end - span.start for span in self._spans}
 
+    def _flags(self) -> Iterator[tuple[Bool[np.ndarray, "part"] | None, GroupedRows]]:
+        """Yield the flags of the instances, of which nothing else is read unless they are computed."""
+        if self._flag is not None:
+            yield from super()._flags()
+            return
+        for _, group in groupby(self._spans, key=lambda span: span.part.file):
+            spans = list(group)
+            path, read = self._rows(spans, "flagged".__eq__)
+            is_there = "flagged" in read.column_names
+            flags = read_flagged(read.column("flagged").to_numpy(), str(path)) if is_there else None
+            yield flags, _rows_of_bags(spans)
+
     def rows_of_bags(self) -> GroupedRows:
         """Return the bags in order, and the bag of each instance; nothing is read."""
-        sizes = self.bag_sizes()
-        return GroupedRows(tuple(sizes), np.repeat(np.arange(len(sizes)), list(sizes.values())))
+        return _rows_of_bags(self._spans)
 
     def of_bags(self, names: Collection[str]) -> StoredInstances:
         """Return the instances of some bags; nothing is read."""
@@ -216,6 +227,11 @@ class StoredInstances(PredictionTable):
         return path, read if np.array_equal(chosen, np.arange(last - first)) else read.take(
             pa.array(chosen)
         ).combine_chunks()
+
+
+def _rows_of_bags(spans: Sequence[Span]) -> GroupedRows:
+    sizes = [span.end - span.start for span in spans]
+    return GroupedRows(tuple(span.bag for span in spans), np.repeat(np.arange(len(sizes)), sizes))
 
 
 def _spans(part: Part) -> Iterator[Span]:

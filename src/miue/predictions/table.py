@@ -179,9 +179,29 @@ class PredictionTable(PrintsAsTable):
         rows = self.rows_of_bags()
         return dict(zip(rows.names, np.bincount(rows.bag).tolist(), strict=True))
 
+    def flagged_by_bag(self) -> dict[str, int] | None:
+        """Return how many items of each bag are flagged, None where the items have no flags."""
+        counts: dict[str, int] = {}
+        for flagged, bags in self._flags():
+            if flagged is None:
+                return None
+            found = np.bincount(bags.bag[flagged], minlength=len(bags.names)).tolist()
+            for name, count in zip(bags.names, found, strict=True):
+                counts[name] = counts.get(name, 0) + count
+        return counts
+
+    def _flags(self) -> Iterator[tuple[Bool[np.ndarray, "part"] | None, GroupedRows]]:
+        """Yield the flags of the items in order, and their bags, a bounded number at a time."""
+        yield from ((part.flagged, part.rows_of_bags()) for part in self.parts())
+
     def rows_of_bags(self) -> GroupedRows:
         """Return the bags, in the order in which they first appear, and the bag of each item."""
-        return GroupedRows.of(self.bag_ids)
+        ids = self.bag_ids
+        if not len(ids):
+            return GroupedRows.of(ids)
+        starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
+        runs = GroupedRows.of(ids[starts])  # mostly as many as bags
+        return GroupedRows(runs.names, np.repeat(runs.bag, np.diff(starts, append=len(ids))))
 
     def of_bags(self, names: Collection[str]) -> PredictionTable:
         """Return the items of some bags."""

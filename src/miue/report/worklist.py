@@ -209,12 +209,7 @@ def _flag_counts(predictions: Predictions) -> Int64[np.ndarray, "n"] | None:
     """Return the flagged patches of each slide, None where instances were not calibrated."""
     if predictions.instances is None or not describe_flags(predictions.provenance):
         return None
-    row_of = {name: row for row, name in enumerate(predictions.bags.bag_ids.astype(str).tolist())}
-    counts = np.zeros(len(row_of), np.int64)
-    for part in predictions.instances.parts():
-        if part.flagged is None:
-            return None
-        bags = part.rows_of_bags()
-        rows = np.array([row_of[name] for name in bags.names], np.int64)[bags.bag]
-        counts += np.bincount(rows[part.flagged], minlength=len(counts))
-    return counts
+    counts = predictions.instances.flagged_by_bag()
+    if counts is None:
+        return None
+    return np.array([counts.get(name, 0) for name in predictions.bags.bag_ids.astype(str).tolist()], np.int64)

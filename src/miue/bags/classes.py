@@ -220,7 +220,7 @@ def check_classes(labels: Labels, where: str, num_classes: int) -> None:
     """Raise unless all known labels are classes.
 
     Raises:
-        DataError: one that is.
+        DataError: one that is not.
     """
     wrong: np.ndarray = np.flatnonzero(labels.known & ((labels.values < 0) | (labels.values >= num_classes)))
     if len(wrong):

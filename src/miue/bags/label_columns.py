@@ -1,4 +1,4 @@
-"""Columns of a table that are taken for features though they hold the labels of bags or instances."""
+"""Label leakage: columns of a table that are taken for features though they hold labels of bags or instances."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FEWEST_BAGS = 10
 def label_columns(
     bags: Sequence[Shaped[np.ndarray, "_ D"]], labels: Labels, feature_names: Sequence[str]
 ) -> list[str]:
-    """Return the features that tell the class of every labeled bag by their highest value in it, or the lowest.
+    """Return the features that give away the class of every labeled bag by their highest or lowest value in it.
 
     Each class has one such value, and no other class has it: so does a column with the class of each instance or
     bag, whatever numbers stand for the classes.
@@ -34,17 +34,17 @@ def label_columns(
     classes = np.unique(labels.values[labels.known])
     if labels.known.sum() < FEWEST_BAGS or len(classes) < 2:
         return []
-    tells = np.zeros(len(feature_names), bool)
+    leaks = np.zeros(len(feature_names), bool)
     for extreme in (np.max, np.min):
         of_bags = np.stack([extreme(bag, axis=0) for bag in bags])
         of_class = [of_bags[labels.known & (labels.values == number)] for number in classes]
         highest, lowest = np.stack([own.max(0) for own in of_class]), np.stack([own.min(0) for own in of_class])
-        tells |= (highest == lowest).all(0) & (np.diff(np.sort(highest, 0), axis=0) > 0).all(0)
-    return [name for name, told in zip(feature_names, tells, strict=True) if told]
+        leaks |= (highest == lowest).all(0) & (np.diff(np.sort(highest, 0), axis=0) > 0).all(0)
+    return [name for name, leaking in zip(feature_names, leaks, strict=True) if leaking]
 
 
 def describe_label_columns(found: Sequence[str], how_to_choose: str) -> str:
-    """Return what to do about features that tell the class of every labeled bag.
+    """Return what to do about features that give away the class of every labeled bag.
 
     Args:
         found: their names.

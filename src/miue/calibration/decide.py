@@ -113,7 +113,11 @@ def _deferred(table: PredictionTable, rule: Deferral) -> tuple[Bool[np.ndarray, 
 
 
 def match_classes(predictions: Predictions, calibration: Calibration) -> tuple[str, ...]:
-    """Return the names that the calibration or the predictions know; "0", "1", … are the names of neither."""
+    """Return the names that the calibration or the predictions know; "0", "1", … are the names of neither.
+
+    Raises:
+        DataError: predictions of other classes, or of the same in another order.
+    """
     calibrated, count = calibration.class_names, predictions.bags.distribution.num_classes
     classes = predictions.provenance.classes or calibrated
     numbers = tuple(map(str, range(count)))

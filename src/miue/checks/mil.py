@@ -49,7 +49,7 @@ class MILTestResult:
 
     @property
     def verdict(self) -> str:
-        """ "passes", "fails" or "undecided": whether shifted bags are ranked better than by chance."""
+        """Whether shifted bags are ranked better than by chance: "passes", "fails" or "undecided"."""
         if self.shifted.low > 0.5:
             return "passes"
         return "fails" if self.shifted.high < 0.5 else "undecided"

@@ -145,9 +145,9 @@ def open_bags(
         path: store, folder or table.
         source: what the options say of them.
         progress: show a bar.
-        check_values: read all features of files once, to detect what is not finite, before a split is drawn.
         validation_share: draw a split by patient and class with this share to validate on, where there is none,
             unless "none" is asked for; None draws none.
+        check_values: read all features of files once, to detect what is not finite, before a split is drawn.
         instance_shape: that a model takes; else that of most files of a folder.
         coords_for: the option that needs coords, so that bags without them cannot be used; "" for none.
         model_classes: those of a model, where none are named.

@@ -1,4 +1,4 @@
-"""What a file claims to contain, compared with its size."""
+"""What a file claims to contain, compared with its size: against decompression bombs."""
 
 from __future__ import annotations
 

@@ -34,7 +34,11 @@ def refuse_existing(path: Path, kind: FolderKind | None = None, *, overwrite: bo
 
 
 def refuse_taken(path: Path, kind: FolderKind | None = None, *, overwrite: bool) -> None:
-    """Raise as ``refuse_existing`` does, but for an output of which other content of the folder is kept."""
+    """Raise as ``refuse_existing`` does, but for an output of which other content of the folder is kept.
+
+    Raises:
+        StorageError: something is there that is not to be replaced, or ``path`` cannot be looked at.
+    """
     try:
         exists = path.exists()
     except OSError as error:

@@ -19,7 +19,11 @@ from miue.io.formats.arrays import UNREADABLE, read_member_header
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Raise what a damaged file makes its readers raise as a StorageError."""
+    """Turn the errors that readers raise for a damaged file into one that names it.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
     try:
         yield
     except (*UNREADABLE, Image.DecompressionBombError) as error:

@@ -31,6 +31,7 @@ def read_images(source: Path, name: str, split: str) -> Pool:
 
     Raises:
         StorageError: neither is there, or a file is damaged.
+        DataError: arrays that are no images, or not as many labels.
     """
     archive = source / ARCHIVES[name]
     pool = _from_archive(archive, split) if archive.exists() else _from_idx(source, name, split)
@@ -53,7 +54,7 @@ def read_images(source: Path, name: str, split: str) -> Pool:
 
 
 def has_split(source: Path, name: str, split: str) -> bool:
-    """Whether ``read_images`` would find that split.
+    """Return whether ``read_images`` would find that split.
 
     Raises:
         StorageError: an archive that is damaged.

@@ -25,7 +25,7 @@ FILES = (*MODEL_FILES, CARD)
 
 
 def push(folder: Path | str, repository: str, *, private: bool = True, trust: bool = False) -> str:
-    """Upload a model's folder and return where it lies; checkpoints, logs and trackers stay.
+    """Upload a model's folder and return its address; checkpoints, logs and trackers are not uploaded.
 
     Args:
         folder: a model with a card.

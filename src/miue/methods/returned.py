@@ -70,7 +70,7 @@ def check_scores(
 
 
 def _are_scores(values: object, rows: int) -> bool:
-    """Whether these are so many rows of numbers that may have a gradient."""
+    """Return whether these are so many rows of numbers that may have a gradient."""
     return isinstance(values, Tensor) and values.is_floating_point() and values.dim() == 2 and len(values) == rows
 
 

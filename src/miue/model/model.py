@@ -207,7 +207,7 @@ class Model(PrintsAsTable):
         self.contract.check(bags)
 
     def with_validation(self, validation: BagDataset, *, device: str = "auto") -> Model:
-        """Return the model with what its validation bags say of it: usual uncertainties, and how errors are told.
+        """Return the model with what its validation bags say of it: usual uncertainties, and an error model.
 
         Too few labeled bags leave the error model out, and ``training.without_error_model`` says so.
 

@@ -205,7 +205,7 @@ def _difference(found: Predictions | EmptyShard, first: Predictions | EmptyShard
 
 
 def _other_provenance(ours: Provenance, theirs: Provenance) -> str:
-    """Return what else shows that, "" where nothing does."""
+    """Return which facts of two shards show that they are of different predictions, "" where none does."""
     left_out = {"shard", "bags"}
     if ours.model_dump(exclude=left_out) == theirs.model_dump(exclude=left_out):
         return ""

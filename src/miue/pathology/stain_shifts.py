@@ -154,12 +154,12 @@ class StainShift:
 
     @property
     def name(self) -> str:
-        """Return kind and strength, such as "hed-strong" (drawn per patch) or "hed-strong-per-slide"."""
+        """Kind and strength, such as "hed-strong" (drawn per patch) or "hed-strong-per-slide"."""
         return f"{self.kind}-{self.strength}" + ("-per-slide" if self.drawn_per == "slide" else "")
 
     @property
     def parameters(self) -> dict[str, float | str]:
-        """Return what the strength means."""
+        """The numbers behind kind and strength, by name."""
         if self.kind == "blur":
             return {"sigma_px": BLUR_SIGMA[self.strength]}
         if self.kind == "jpeg":

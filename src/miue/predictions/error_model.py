@@ -191,7 +191,7 @@ class ErrorModel(BaseModel):
         return (self.by_bag.probabilities(inputs[:, :of_bag]) + self.by_both.probabilities(inputs)) / 2
 
     def save(self, path: Path) -> None:
-        """Write the regression to the file ``path``, whole or not at all.
+        """Write the error model to the file ``path``, whole or not at all.
 
         Raises:
             StorageError: it cannot be written.
@@ -200,7 +200,7 @@ class ErrorModel(BaseModel):
 
     @classmethod
     def load(cls, path: Path) -> ErrorModel:
-        """Return the regression in the file ``path``.
+        """Return the error model in the file ``path``.
 
         Raises:
             StorageError: a damaged file, or a newer format.

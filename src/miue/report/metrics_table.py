@@ -89,10 +89,10 @@ class MetricsTable:
 
     Attributes:
         columns: (heading, what it means).
-        keys: the metric of each column.
         rows: (run, its cells, "" or "mean" over seeds or "difference").
         reasons: footnotes.
         left_out: (why, columns that no run has a value in).
+        keys: the metric of each column.
     """
 
     columns: list[tuple[str, str]]

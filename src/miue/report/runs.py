@@ -86,6 +86,9 @@ def named_runs(found: Sequence[tuple[str, Predictions]], names: Sequence[str] = 
 
     Runs that look the same but for the seed share their name; the source is added where a seed would be
     twice under one name, or where something else differs.
+
+    Raises:
+        DataError: two of one name and seed.
     """
     sources = [source for source, _ in found]
     titles = list(names) or [_made_by(p.provenance) or source for source, p in found]

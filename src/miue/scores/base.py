@@ -25,8 +25,8 @@ class FeatureDistance(nn.Module, ABC):
     ``from_state`` restores. A subclass defines ``name`` and ``state_names``, the first of which is a tensor of
     width D, and overrides ``_fitted_state`` and ``_distances``. One that is computed from something else than h
     sets ``reads``: "statistics" of images (D = S), "logits" (energy and largest logit), "features and logits"
-    (side by side, D + 2). One that computes in many small steps sets ``is_threaded``: on a CPU, chunks are then
-    computed side by side, each by one thread.
+    (side by side, D + 2), or "scores" (of two other distances, D = 2). One that computes in many small steps sets
+    ``is_threaded``: on a CPU, chunks are then computed side by side, each by one thread.
 
     Args:
         state: the tensors named by ``state_names``.

@@ -148,13 +148,13 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, *, bag_ids: Any = None, groups: Any = None) -> MILUncertaintyClassifier:
         """Train on labeled bags; a share of them is held out for early stopping.
 
+        A fit that fails, or is interrupted, leaves the classifier as it was: unfitted, or with its earlier model.
+
         Args:
             X: bags, see the class.
             y: class labels, of any type that scikit-learn sorts.
             bag_ids: the bag of each row of X.
             groups: such as patients, never divided between learning and early stopping; None where unknown.
-
-        A fit that fails, or is interrupted, leaves the classifier as it was: unfitted, or with its earlier model.
 
         Raises:
             DataError: bags, labels or groups that cannot be used.

@@ -113,7 +113,7 @@ class Plan:
 
     @cached_property
     def fingerprints(self) -> tuple[str, str]:
-        """Return what identifies training and validation bags."""
+        """What identifies training and validation bags."""
         return fingerprint(self.train), fingerprint(self.validation)
 
 
@@ -236,7 +236,11 @@ def _labeled(bags: BagDataset) -> BagDataset:
 
 
 def check_labels(bags: BagDataset, what: str, *, classes_wanted: int) -> None:
-    """Raise unless every bag is labeled, in distribution, and enough classes are there."""
+    """Raise unless every bag is labeled, in distribution, and enough classes are there.
+
+    Raises:
+        DataError: a bag without a label or out of distribution, or too few classes.
+    """
     missing = [name for name, known in zip(bags.ids, bags.labels.known, strict=True) if not known]
     if missing:
         raise DataError(

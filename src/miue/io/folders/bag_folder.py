@@ -180,7 +180,7 @@ def unclear_axes(contents: Sequence[Contents]) -> dict[Path, tuple[str, str, str
 
 
 def _has_clips(file: Contents) -> bool:
-    """Whether the features have an axis beside those of instances and of their numbers."""
+    """Return whether the features have an axis beside those of instances and of their numbers."""
     return len(file.stored_shape) == 3 and len(file.instance_shape) == 1
 
 

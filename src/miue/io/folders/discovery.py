@@ -168,7 +168,7 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def _is_bag_folder(folder: Path) -> bool:
-    """Whether a folder is a bag by its ending, of which a Zarr folder has tables or shapes."""
+    """Return whether a folder is a bag by its ending, of which a Zarr folder has tables or shapes."""
     ending = ending_of(folder)
     return is_spatial_data(folder) if ending == STORE else folder.is_dir() and takes_folders(ending)
 

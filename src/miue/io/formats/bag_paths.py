@@ -40,7 +40,7 @@ def ending_of(path: Path) -> str:
 
 
 def takes_folders(ending: str) -> bool:
-    """Whether the reader of an ending takes folders: that of SpatialData stores, and any of another package.
+    """Return whether the reader of an ending takes folders: that of SpatialData stores, and any of other packages.
 
     >>> takes_folders(".zarr"), takes_folders(".h5"), takes_folders("")
     (True, False, False)
@@ -49,7 +49,7 @@ def takes_folders(ending: str) -> bool:
 
 
 def is_table(path: Path) -> bool:
-    """Whether a path is that of a table in a SpatialData store."""
+    """Return whether a path is that of a table in a SpatialData store."""
     return path.parent.name == TABLES and path.parent.parent.suffix.lower() == STORE
 
 

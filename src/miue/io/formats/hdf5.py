@@ -248,7 +248,7 @@ def _stamp(file: Any, features: Any, coords: Callable[[], np.ndarray] | None) ->
 
 
 def _is_of_stamp_1(file: Any, coords: np.ndarray) -> bool:
-    """Whether a file without a unit is one of STAMP 1: it says so, or has its grid, by which STAMP goes."""
+    """Return whether a file without a unit is one of STAMP 1: it says so, or has its grid, by which STAMP goes."""
     if "tile_size_um" in file.attrs or coords.ndim != 2 or coords.shape[1] != 2 or coords.dtype.kind not in "iuf":
         return False
     on_its_grid = bool(np.isfinite(coords).all()) and not (coords % STAMP_1_PIXELS).any()

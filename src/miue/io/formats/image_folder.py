@@ -31,7 +31,7 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def has_images(folder: Path) -> bool:
-    """Whether there is an image in a folder."""
+    """Return whether there is an image in a folder."""
     return any(_is_image(path) for path in folder.iterdir())
 
 

@@ -104,7 +104,7 @@ def read_hdf5_parts(
 
 
 def _is_apart(path: Path) -> bool:
-    """Whether a bag is read in the process apart: a file of HDF5, or a table in a folder of Zarr."""
+    """Return whether a bag is read in the process apart: a file of HDF5, or a table in a folder of Zarr."""
     ending = ending_of(path)
     return ending == STORE or (ending in ENDINGS and not path.is_dir())
 

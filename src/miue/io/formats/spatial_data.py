@@ -39,7 +39,7 @@ FEATURES = "X"
 
 
 def is_spatial_data(path: Path) -> bool:
-    """Whether a path is that of a SpatialData store of a slide: a Zarr folder with tables or shapes."""
+    """Return whether a path is that of a SpatialData store of a slide: a Zarr folder with tables or shapes."""
     return path.suffix.lower() == STORE and ((path / TABLES).is_dir() or (path / SHAPES).is_dir())
 
 
@@ -226,7 +226,7 @@ def _is_name(value: Any) -> bool:
 
 
 def _are_in_pixels(attributes: Mapping[str, Any]) -> bool:
-    """Whether outlines are where they are: no transformation is stated but the identity."""
+    """Return whether outlines are where they are: no transformation is stated but the identity."""
     stated = attributes.get("coordinateTransformations") or []
     return all(isinstance(one, Mapping) and one.get("type") == "identity" for one in stated)
 

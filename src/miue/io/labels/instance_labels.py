@@ -69,7 +69,7 @@ def with_instance_labels(bags: BagDataset, path: Path) -> BagDataset:
 
 
 def _has_coords_alone(columns: Sequence[str], source: str) -> bool:
-    """Whether a table with these columns names instances by their positions, not by their numbers."""
+    """Return whether a table with these columns names instances by their positions, not by their numbers."""
     number, x, y = (find_column(columns, (name,), source) for name in ("instance", *COORDS))
     return number is None and x is not None and y is not None
 

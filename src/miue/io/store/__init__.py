@@ -1,4 +1,4 @@
-"""Where bags come from, and the one store that holds them on disk."""
+"""The bag store: the folder in which bags are kept on disk, written and read as one."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from miue.io.tables.columns import find_column, possible_features
 
 
 def is_table_file(path: Path) -> bool:
-    """Whether the name of the file is that of a table."""
+    """Return whether the name of the file is that of a table."""
     return path.is_file() and path.name.lower().endswith(TABLES)
 
 

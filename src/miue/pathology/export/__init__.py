@@ -1,1 +1,1 @@
-"""What a pathologist gets out: QuPath GeoJSON, heatmaps, a worklist. Reads predictions, never a network."""
+"""Exports of predictions: GeoJSON for QuPath, heatmaps, HDF5 arrays, GeoParquet, OME-TIFF. No network is read."""

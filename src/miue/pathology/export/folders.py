@@ -241,7 +241,7 @@ KINDS: dict[str, Callable[..., Written]] = {
 
 
 def takes_slides(kind: str) -> bool:
-    """Whether an export reads the slides themselves, where a folder of them is passed."""
+    """Return whether an export reads the slides themselves, where a folder of them is passed."""
     return "slides" in signature(KINDS[kind]).parameters
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from miue.cli import run_commands
 from miue.cli.help import Commands
 from miue.cli.options import Address, Device, ExecutorKind, Jobs, make_executor
+from miue.common.errors import unknown_name
 from miue.common.terminal import TextTable, literal, say, show_table
 from papers.mirel.mitoses.cli import mitoses_app
 from papers.mirel.nuclei.cli import nuclei_app
@@ -230,7 +231,6 @@ def choose(
 
     Example: python -m papers.mirel choose scaling musk1 digits
     """
-    from miue.common.errors import unknown_name
     from papers.mirel.option_choice import choice_table, measure_choice
     from papers.mirel.option_choices import CHOICES
 

@@ -11,6 +11,8 @@ import typer
 
 from miue.cli.options import Address, Device, ExecutorKind, Jobs, Out, Overwrite, make_executor
 from miue.cli.outputs import locks_out
+from miue.common.folder_kinds import STORE
+from miue.common.outputs import refuse_existing
 from miue.common.terminal import say
 from papers.mirel.options import (
     ALL_SEEDS,
@@ -37,8 +39,6 @@ OnlyMethods = Annotated[list[str] | None, typer.Option(help="Only these methods;
 @locks_out
 def mitoses_make(out: Out, source: Source = DATA, overwrite: Overwrite = False) -> None:
     """Make a bag store of 135 slides from mitoses64.npz; the id of a bag begins with its scanner."""
-    from miue.common.folder_kinds import STORE
-    from miue.common.outputs import refuse_existing
     from miue.io.store.store import write_store
     from papers.mirel.mitoses.bags import scanned_slides
 

@@ -11,6 +11,8 @@ from rich.console import Console
 
 from miue.cli.options import Device, Out, Overwrite
 from miue.cli.outputs import locks_out
+from miue.common.folder_kinds import STORE
+from miue.common.outputs import refuse_existing
 from miue.common.terminal import say
 from papers.mirel.options import (
     ALL_SEEDS,
@@ -38,8 +40,6 @@ def nuclei_make(out: Out, source: Source = DATA, overwrite: Overwrite = False) -
 
     The store has no splits, as so few bags are best cross-validated: nuclei run draws folds of its own.
     """
-    from miue.common.folder_kinds import STORE
-    from miue.common.outputs import refuse_existing
     from miue.io.store.store import write_store
     from papers.mirel.nuclei.bags import nuclei_bags
 

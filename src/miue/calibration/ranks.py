@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import accumulate
-from math import ceil, comb, floor
+from math import ceil, comb, floor, log, log1p
 
 import numpy as np
 from jaxtyping import Float64
@@ -114,8 +114,6 @@ def needed_for_tolerance(error: float, confidence: float) -> int:
     >>> needed_for_tolerance(0.05, 0.9), needed_for_tolerance(0.5, 0.75)
     (45, 2)
     """
-    from math import log, log1p
-
     kept, allowed = 1 - exact(error), 1 - exact(confidence)
     count = max(1, round(log(allowed) / log1p(-error)))  # at most one too low
     while kept**count > allowed:

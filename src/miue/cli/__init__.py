@@ -1,4 +1,4 @@
-"""The command line. Heavy imports stand where they are used, so that --help answers at once."""
+"""The command line. Heavy modules are imported where they are used, so that --help answers at once."""
 
 from __future__ import annotations
 

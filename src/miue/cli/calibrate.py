@@ -16,6 +16,7 @@ from miue.cli.outputs import keeps_inputs
 from miue.cli.rules import RuleOptions, flag_option
 from miue.cli.sources import BAGS_HELP, Source, check_order, label_as_trained, open_bags_for
 from miue.common.errors import ConfigError
+from miue.common.outputs import refuse_existing
 from miue.common.plural import plural
 from miue.common.terminal import say, say_json, show_table
 
@@ -99,7 +100,6 @@ def calibrate(
     """
     from miue.calibration import CalibrationBags, describe
     from miue.calibration import calibrate as calibrate_on
-    from miue.common.outputs import refuse_existing
     from miue.model.calibrate import calibrate_model
 
     if out is not None:

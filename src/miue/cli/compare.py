@@ -12,6 +12,7 @@ from miue.cli.options import MANY_NAMES, OUTPUT, AsJson, OverwriteFile, separate
 from miue.cli.outputs import keeps_inputs
 from miue.common.errors import ConfigError
 from miue.common.escapes import escape_markdown
+from miue.common.outputs import refuse_existing
 from miue.common.result_table import ResultTable
 from miue.common.terminal import say_json, show_table
 
@@ -58,7 +59,6 @@ def compare(
     Example: miue compare cv-attention cv-max cv-dsmil --metric accuracy --metric auroc --out table.md
     """
     from miue.common.files import atomic_file
-    from miue.common.outputs import refuse_existing
     from miue.common.tables import write_rows
     from miue.selection.comparison import compare as compare_folders
 

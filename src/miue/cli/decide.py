@@ -11,6 +11,8 @@ from miue.cli.given_predictions import read_given
 from miue.cli.options import AsJson, ClassNames, GivenPredictions, Instances, Out, Overwrite, Quiet
 from miue.cli.outputs import keeps_inputs
 from miue.cli.shift_warning import warn_of_shift
+from miue.common.folder_kinds import PREDICTIONS
+from miue.common.outputs import refuse_existing
 from miue.common.plural import plural
 from miue.common.terminal import say, say_json
 
@@ -38,8 +40,6 @@ def decide(
     """
     from miue.calibration import Calibration
     from miue.calibration import decide as decide_on
-    from miue.common.folder_kinds import PREDICTIONS
-    from miue.common.outputs import refuse_existing
     from miue.predictions.folder import read_predictions
 
     if predictions.is_file() and not classes:

@@ -12,6 +12,7 @@ from miue.cli.group_options import GroupOptions
 from miue.cli.option_groups import takes_options
 from miue.cli.options import LABELS, OUTPUT, AsJson, ClassNames, GivenPredictions, Instances, OverwriteFile, Quiet
 from miue.cli.outputs import keeps_inputs
+from miue.common.outputs import refuse_existing
 from miue.common.terminal import say_json, show_table
 
 
@@ -64,7 +65,6 @@ def evaluate(
     Example: miue evaluate theirs.csv
     """
     from miue.common.files import write_json
-    from miue.common.outputs import refuse_existing
     from miue.evaluation import evaluate as evaluate_predictions
 
     if out is not None:

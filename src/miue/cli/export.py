@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,9 +14,14 @@ from miue.cli.help import Command, Commands
 from miue.cli.option_groups import takes_options
 from miue.cli.options import MANY_NAMES, OUTPUT, AsJson, Overwrite, Quiet, SkipBad, separate_names
 from miue.cli.outputs import keeps_inputs
-from miue.common.errors import DataError
+from miue.common.errors import ConfigError, DataError, StorageError, not_a_folder
+from miue.common.folder_kinds import EXPORT, PREDICTIONS
+from miue.common.outputs import refuse_existing
 from miue.common.plural import plural
 from miue.common.terminal import say, show_result
+
+if TYPE_CHECKING:
+    from miue.predictions.folder import Predictions
 
 export_app = typer.Typer(
     cls=Commands,
@@ -208,8 +213,6 @@ def export_ome_tiff(
 
 def _export(given: Path, out: Path, kind: str, how: Shared, what: str, **options: Any) -> None:
     """Export predictions that were saved, and say what was written and what was left out."""
-    from miue.common.folder_kinds import EXPORT
-    from miue.common.outputs import refuse_existing
     from miue.pathology.export.folders import export
     from miue.predictions.folder import read_predictions
 
@@ -238,8 +241,6 @@ def parse_bounds(text: str | None) -> tuple[int, int]:
     Raises:
         ConfigError: not two whole numbers.
     """
-    from miue.common.errors import ConfigError
-
     if text is None:
         return 0, 0
     try:
@@ -268,8 +269,6 @@ def refuse_export(
         StorageError: no folder of slides; or ``out`` holds predictions already, whose missing exports other
             commands write.
     """
-    from miue.common.errors import StorageError, not_a_folder
-    from miue.common.folder_kinds import EXPORT, PREDICTIONS
     from miue.pathology.export.folders import check_kinds
 
     check_kinds(kinds)
@@ -304,7 +303,7 @@ def _words(out: Path, kind: str, slides: Path | None, *, skip_bad: bool) -> list
 
 
 def export_beside(
-    predictions: Any,
+    predictions: Predictions,
     folder: Path,
     kinds: Sequence[str],
     slides: Path | None,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from miue.cli.sources import refuse_other_classes
+from miue.common.errors import one_of_two
 from miue.common.terminal import say
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ def read_given(path: Path, instances: Path | None = None, classes: Sequence[str]
         StorageError, DataError: predictions that cannot be read.
     """
     from miue.bags.classes import check_names_given
-    from miue.common.errors import one_of_two
     from miue.predictions.any_table import read_any_tables
     from miue.predictions.folder import read_predictions
 

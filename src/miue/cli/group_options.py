@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from miue.cli.options import LABELS
+from miue.common.errors import ConfigError
 
 if TYPE_CHECKING:
     from miue.predictions.table import PredictionTable
@@ -41,7 +42,6 @@ class GroupOptions:
         Raises:
             ConfigError: one of them alone.
         """
-        from miue.common.errors import ConfigError
         from miue.common.tables import read_header
 
         if self.groups is not None and self.group_column is None:

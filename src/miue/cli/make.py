@@ -12,6 +12,8 @@ import typer
 from miue.cli.options import MANY, AsJson, Out, Overwrite, separate
 from miue.cli.outputs import keeps_inputs, locks_out
 from miue.common.errors import ConfigError, unknown_name
+from miue.common.folder_kinds import STORE
+from miue.common.outputs import refuse_existing
 from miue.common.plural import plural
 from miue.common.terminal import show_result
 
@@ -57,8 +59,6 @@ def data_make(
 
     digits-bags and gaussian-bags need no files, the others need --source.
     """
-    from miue.common.folder_kinds import STORE
-    from miue.common.outputs import refuse_existing
     from miue.io.store.store import write_store
 
     refuse_existing(out, STORE, overwrite=overwrite)

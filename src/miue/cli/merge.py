@@ -10,6 +10,8 @@ import typer
 from miue.cli.options import OUTPUT, AsJson, Out, Overwrite, Quiet
 from miue.cli.outputs import keeps_inputs, locks_out
 from miue.cli.shift_warning import warn_of_shift
+from miue.common.folder_kinds import PREDICTIONS
+from miue.common.outputs import refuse_existing
 from miue.common.plural import plural
 from miue.common.terminal import show_result
 
@@ -40,8 +42,6 @@ def merge(
 
     Example: miue merge shards/* --out predictions
     """
-    from miue.common.folder_kinds import PREDICTIONS
-    from miue.common.outputs import refuse_existing
     from miue.model.shards import merge_predictions
     from miue.predictions.folder import check_table_format
 

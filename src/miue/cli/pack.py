@@ -15,6 +15,8 @@ from miue.cli.option_groups import takes_options
 from miue.cli.options import OUTPUT, AsJson, Overwrite, OverwriteFile, Quiet
 from miue.cli.outputs import keeps_inputs
 from miue.cli.sources import Bags, Source, open_bags, say_left_out
+from miue.common.folder_kinds import STORE
+from miue.common.outputs import refuse_existing
 from miue.common.plural import plural
 from miue.common.terminal import say, show_result
 
@@ -37,8 +39,6 @@ def data_pack(
 
     Example: miue data pack features_uni_v2 --labels labels.csv --out store
     """
-    from miue.common.folder_kinds import STORE
-    from miue.common.outputs import refuse_existing
     from miue.io.splits.draw import VALIDATION_SHARE
     from miue.io.store.pack import pack
 
@@ -110,7 +110,6 @@ def data_split(
 
     Example: miue data split features --labels labels.csv --folds 5 --out splits.csv
     """
-    from miue.common.outputs import refuse_existing
     from miue.io.splits.draw import make_folds, make_split
     from miue.io.splits.files import write_splits
 

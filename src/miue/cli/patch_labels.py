@@ -11,6 +11,8 @@ import typer
 
 from miue.cli.options import MANY_NAMES, OUTPUT, AsJson, OverwriteFile, Quiet, separate_names
 from miue.cli.outputs import keeps_inputs
+from miue.common.errors import ConfigError, StorageError, first_few, lacking, unknown_name
+from miue.common.outputs import refuse_existing
 from miue.common.plural import is_or_are, plural
 from miue.common.terminal import say, show_result
 
@@ -70,8 +72,6 @@ def data_patch_labels(
 
     Example: miue data patch-labels features --annotations xml --unannotated negative --out patch-labels.csv
     """
-    from miue.common.errors import ConfigError, first_few, unknown_name
-    from miue.common.outputs import refuse_existing
     from miue.pathology.annotations import AnnotationFiles, Groups
     from miue.pathology.patch_labels import Labelling, write_patch_labels
 
@@ -110,7 +110,6 @@ def files_of(features: Path, annotations: Any, *, skip: bool) -> tuple[list[Path
         StorageError: no files.
         DataError: ``skip`` leaves none.
     """
-    from miue.common.errors import StorageError, lacking
     from miue.io.formats.isolated import ENDINGS
 
     there = features.iterdir() if features.is_dir() else ()

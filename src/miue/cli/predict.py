@@ -35,11 +35,18 @@ from miue.cli.outputs import keeps_inputs, locks_out
 from miue.cli.shift_warning import warn_of_shift
 from miue.cli.sources import BAGS_HELP, Source, as_trained, check_order, label_as_trained, open_bags_for
 from miue.common.errors import ConfigError, one_of_two
+from miue.common.folder_kinds import PREDICTIONS
+from miue.common.outputs import refuse_existing
 from miue.common.plural import plural
 from miue.common.terminal import say, show_result
 
 if TYPE_CHECKING:
+    from miue.bags.dataset import BagDataset
+    from miue.model.model import Model
+    from miue.model.write_predictions import PredictionRequest
     from miue.predictions.folder import Predictions
+    from miue.tasks import Executor
+    from miue.tasks.shards import Shard
 
 
 @keeps_inputs
@@ -119,8 +126,6 @@ def predict(
     Example: miue predict run new_features --out predictions --export geojson --export heatmap
     """
     from miue.common.devices import torch_device
-    from miue.common.folder_kinds import PREDICTIONS
-    from miue.common.outputs import refuse_existing
     from miue.model.model import Model
     from miue.model.write_predictions import PredictionRequest
     from miue.predictions.folder import check_table_format
@@ -136,7 +141,7 @@ def predict(
     torch_device(device)
     model = Model.load(run, trust=trust)
     every = open_bags_for(model, bags, source, progress=not quiet, coords_for="--export" if kinds else "")
-    chosen, split = _labelled_bags_to_predict(every, source, part, run, model.contract.class_names)
+    chosen, split = _labeled_bags_to_predict(every, source, part, run, model.contract.class_names)
     request = PredictionRequest(
         run=str(run.resolve()),
         source=str(bags),
@@ -158,7 +163,7 @@ def predict(
         )
 
 
-def _check_shard(shard: Any, exports: Sequence[str], where: Any) -> None:
+def _check_shard(shard: Shard | None, exports: Sequence[str], executor: Executor) -> None:
     """Raise unless a shard is predicted alone: what belongs to the whole is made of all shards.
 
     Raises:
@@ -166,19 +171,25 @@ def _check_shard(shard: Any, exports: Sequence[str], where: Any) -> None:
     """
     if shard is not None and exports:
         raise one_of_two("--shard with --export", fix="export what 'miue merge' writes")
-    if shard is not None and not where.is_local:
+    if shard is not None and not executor.is_local:
         raise one_of_two("--shard with --executor", fix="let each job predict its shard by itself")
 
 
 def _predict(
-    model: Any, bags: Any, request: Any, out: Path, shard: Any, where: Any, written: Mapping[str, Any]
+    model: Model,
+    bags: BagDataset,
+    request: PredictionRequest,
+    out: Path,
+    shard: Shard | None,
+    executor: Executor,
+    written: Mapping[str, Any],
 ) -> tuple[Predictions | None, list[str]]:
     """Write predictions of bags, of a shard or by several processes; return them, and what was left out."""
     from miue.model.shards import describe_shard
     from miue.model.write_predictions import write_predictions, write_predictions_side_by_side
 
-    if not where.is_local:
-        return write_predictions_side_by_side(bags, request, out, where, **written)
+    if not executor.is_local:
+        return write_predictions_side_by_side(bags, request, out, executor, **written)
     of_shard = None
     if shard is not None:
         of_shard = describe_shard(shard, bags, request.seed, request.precision, Path(request.run))
@@ -198,9 +209,9 @@ def _show(predictions: Predictions | None, failed: Sequence[str], out: Path, as_
     show_result(facts, sentence, as_json)
 
 
-def _labelled_bags_to_predict(
-    every: Any, source: Any, part: str | None, run: Path, classes: tuple[str, ...]
-) -> tuple[Any, str]:
+def _labeled_bags_to_predict(
+    every: BagDataset, source: Source, part: str | None, run: Path, classes: tuple[str, ...]
+) -> tuple[BagDataset, str]:
     """Return the bags to predict with the labels that are known of them, and which part of all bags they are.
 
     Labels and patients that the run lists count as well; what was said of them is said once.
@@ -212,7 +223,7 @@ def _labelled_bags_to_predict(
     return chosen, " ".join(sorted(set(chosen.splits))).strip() or whole
 
 
-def _bags_to_predict(bags: Any, part: str | None, run: Path) -> Any:
+def _bags_to_predict(bags: BagDataset, part: str | None, run: Path) -> BagDataset:
     """Return the bags of the part asked for, else of test, else all; none that the model learned from.
 
     Bags without splits are in the part in which the run lists them; without a part, those that it keeps for

@@ -17,6 +17,7 @@ from miue.cli.options import OUTPUT, RUNNING, AsJson, ClassNames, Instances, Ove
 from miue.cli.outputs import keeps_inputs
 from miue.cli.sources import Source, open_bags, say_left_out
 from miue.common.errors import ConfigError
+from miue.common.outputs import refuse_existing
 from miue.common.terminal import say, show_result
 
 OF_STORE = ("mpp", "feature_key", "features")
@@ -88,7 +89,6 @@ def report(
 
     Example: miue report predictions theirs.csv --out report.html
     """
-    from miue.common.outputs import refuse_existing
     from miue.report.levels import Resampling
     from miue.report.report import write_report
 

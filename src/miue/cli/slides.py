@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from miue.cli.interrupt import kept_on_interrupt
+from miue.common.errors import DataError, MiueError, StorageError, first_few, first_repeated, lacking, not_stated
 from miue.common.plural import plural
 from miue.common.terminal import say, show_result
 
@@ -42,7 +43,6 @@ def for_each_slide(
         DataError: two slides of one name, or none was left.
         StorageError: a file that is there was made otherwise.
     """
-    from miue.common.errors import MiueError, lacking, not_stated
     from miue.common.files import remove_temporaries
     from miue.common.locks import locked
     from miue.pathology.tile_files import refuse_foreign
@@ -108,7 +108,6 @@ def list_slides(paths: list[Path]) -> list[Path]:
     Raises:
         StorageError: a folder without slides, or of DICOM files, of which several make one slide.
     """
-    from miue.common.errors import StorageError, first_few
     from miue.pathology.slides import SUFFIXES
 
     slides: list[Path] = []
@@ -139,8 +138,6 @@ def refuse_same_names(slides: list[Path]) -> None:
     Raises:
         DataError: two of one name.
     """
-    from miue.common.errors import DataError, first_repeated
-
     if (twice := first_repeated(slide.stem for slide in slides)) is not None:
         same = [repr(str(slide)) for slide in slides if slide.stem == twice]
         raise DataError(
@@ -152,8 +149,6 @@ def refuse_same_names(slides: list[Path]) -> None:
 
 
 def _check_made(is_wanted: bool, target: Path) -> None:
-    from miue.common.errors import StorageError
-
     if not is_wanted:
         raise StorageError(
             item=f"{str(target)!r}",

@@ -11,6 +11,7 @@ from miue.cli.given_predictions import read_given
 from miue.cli.options import OUTPUT, AsJson, ClassNames, GivenPredictions, Instances, OverwriteFile
 from miue.cli.outputs import keeps_inputs
 from miue.cli.shift_warning import warn_of_shift
+from miue.common.outputs import refuse_existing
 from miue.common.plural import plural
 from miue.common.terminal import TextTable, say, say_json, show_table
 
@@ -73,7 +74,6 @@ def worklist(
 
     Example: miue worklist predictions --out worklist.csv
     """
-    from miue.common.outputs import refuse_existing
     from miue.report.reasons import Limits
     from miue.report.worklist import limits_file, write_worklist
     from miue.report.worklist import worklist as make_worklist

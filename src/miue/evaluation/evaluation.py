@@ -136,7 +136,7 @@ class Evaluation(PrintsAsTable):
             for measure, found in level.by_measure.items()
             for task, separation in [
                 ("errors", found.confidence),
-                *((f"ood {foreign}", separation) for foreign, separation in found.ood.items()),
+                *((f"ood {ood_set}", separation) for ood_set, separation in found.ood.items()),
             ]
             for metric, one in asdict(separation).items()
         ]

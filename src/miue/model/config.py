@@ -93,11 +93,11 @@ class ModelConfig(BaseModel):
         if not own or self.method.name not in METHODS or self.network.name not in NETWORKS:
             return self.options()
         method, network = METHODS[self.method.name], NETWORKS[self.network.name]
-        given = self.method.options
+        options = self.method.options
         implied = {
             f"method.{key}"
-            for key, value in given.items()
-            if method.resolve_options({k: v for k, v in given.items() if k != key}, network).get(key) == value
+            for key, value in options.items()
+            if method.resolve_options({k: v for k, v in options.items() if k != key}, network).get(key) == value
         }
         return {key: value for key, value in self.options().items() if key not in implied}
 

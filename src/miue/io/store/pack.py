@@ -27,7 +27,7 @@ from miue.common.tables import read_text_columns, write_rows, write_table
 from miue.io.file_states import state_of_instances
 from miue.io.formats.arrays import UNREADABLE
 from miue.io.loaded import LeftOut
-from miue.io.store.store import write_tables
+from miue.io.store.store import read_store, write_tables
 from miue.io.write_array import array_header, bytes_of
 
 READ_AHEAD = 256 << 20  # bytes of bags that wait to be written
@@ -142,8 +142,6 @@ def verify(store: Path) -> list[str]:
     Raises:
         StorageError: a store without checksums, or one that cannot be read.
     """
-    from miue.io.store.store import read_store
-
     bags = read_store(store)
     path = store / CHECKSUMS
     if not path.exists():

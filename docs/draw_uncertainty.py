@@ -26,7 +26,7 @@ MEASURES = {
     "mutual_information": "epistemic:\nmutual infor-\nmation, nats",
     "knn": "distance to\ntraining\ninstances",
 }
-COLOURS = ("#5b7ea6", "#c0504d", "#6f9e6a")
+COLORS = ("#5b7ea6", "#c0504d", "#6f9e6a")
 
 
 def main() -> None:
@@ -86,8 +86,8 @@ def bag_rows(predictions: Predictions, bag: int, images: np.ndarray, limits: Map
     pictures.set(xlim=(-0.6, count - 0.4), ylim=(0, 1))
     pictures.axis("off")
     _bars(probability, table.probabilities[rows, 1], "probability\nof positive", 1.0, "#777777")
-    for axes, (name, label), colour in zip(others, MEASURES.items(), COLOURS, strict=True):
-        _bars(axes, table.uncertainties()[name][rows], label, limits[name], colour)
+    for axes, (name, label), color in zip(others, MEASURES.items(), COLORS, strict=True):
+        _bars(axes, table.uncertainties()[name][rows], label, limits[name], color)
     others[-1].set_xticks(range(count), [str(i + 1) for i in range(count)])
     others[-1].set_xlabel("instance", color=INK)
     return figure
@@ -101,9 +101,7 @@ def groups_figure(predicted: Mapping[str, Predictions]) -> Figure:
     }
     names["knn_mean"] = "distance: knn_mean"
     figure = Figure(figsize=(9.6, 2.9), layout="constrained")
-    for axes, (name, label), colour in zip(
-        figure.subplots(1, 3, sharey=True), names.items(), COLOURS, strict=True
-    ):
+    for axes, (name, label), color in zip(figure.subplots(1, 3, sharey=True), names.items(), COLORS, strict=True):
         values = [one.bags.uncertainties()[name] for one in predicted.values()]
         axes.boxplot(
             values,
@@ -112,7 +110,7 @@ def groups_figure(predicted: Mapping[str, Predictions]) -> Figure:
             whis=(5, 95),
             showfliers=False,
             patch_artist=True,
-            boxprops={"facecolor": colour, "alpha": 0.6},
+            boxprops={"facecolor": color, "alpha": 0.6},
             medianprops={"color": INK},
         )
         axes.set_yticks(range(1, len(values) + 1), list(predicted))
@@ -125,8 +123,8 @@ def groups_figure(predicted: Mapping[str, Predictions]) -> Figure:
     return figure
 
 
-def _bars(axes: Any, values: np.ndarray, label: str, limit: float, colour: str) -> None:
-    axes.bar(range(len(values)), values, width=0.72, color=colour)
+def _bars(axes: Any, values: np.ndarray, label: str, limit: float, color: str) -> None:
+    axes.bar(range(len(values)), values, width=0.72, color=color)
     axes.set_ylim(0, limit)
     axes.set_ylabel(label, color=INK, fontsize=8)
     axes.tick_params(colors=INK, labelsize=8)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from miue.cli.app import app
 from miue.common.errors import ConfigError, DataError, StorageError
-from miue.pathology.annotations import AnnotationFiles, Groups, is_tumour, read_tumour, tumour_share
+from miue.pathology.annotations import AnnotationFiles, Groups, is_tumor, read_tumor, tumor_share
 from miue.pathology.tile_files import read_tiles
 
 HEAD = '<?xml version="1.0"?>'
@@ -57,19 +57,19 @@ def qupath(path: Path, *features: dict[str, Any]) -> Path:
 def test_outlines_of_tumour_are_united_and_what_is_excluded_is_cut_out(tmp_path: Path) -> None:
     first, second, hole = square(0, 0, 10), square(5, 0, 10), square(2, 2, 4)
     path = asap(tmp_path / "a.xml", ("_0", first), ("_1", second), ("_2", hole))
-    assert read_tumour(path).area == pytest.approx(150 - 16)
+    assert read_tumor(path).area == pytest.approx(150 - 16)
     named = asap(tmp_path / "b.xml", ("Tumor", first), ("Exclusion", hole))
-    assert read_tumour(named).area == pytest.approx(100 - 16)
+    assert read_tumor(named).area == pytest.approx(100 - 16)
     drawn = qupath(tmp_path / "c.geojson", feature("Tumor", first, hole), feature("Tumor", second))
-    assert read_tumour(drawn).area == pytest.approx(150 - 16 + 4)  # the second covers part of the hole
+    assert read_tumor(drawn).area == pytest.approx(150 - 16 + 4)  # the second covers part of the hole
 
 
 def test_a_star_is_read_by_the_order_of_its_corners_and_outlines_that_cross_themselves_are_mended(
     tmp_path: Path,
 ) -> None:
     bow = [(0.0, 0.0), (10.0, 10.0), (10.0, 0.0), (0.0, 10.0)]
-    assert read_tumour(asap(tmp_path / "a.xml", ("Tumor", bow))).area == pytest.approx(50)
-    assert read_tumour(qupath(tmp_path / "b.json", feature("tumor", bow))).area == pytest.approx(50)
+    assert read_tumor(asap(tmp_path / "a.xml", ("Tumor", bow))).area == pytest.approx(50)
+    assert read_tumor(qupath(tmp_path / "b.json", feature("tumor", bow))).area == pytest.approx(50)
 
 
 def test_dots_detections_and_ignored_groups_are_passed_over_and_unknown_groups_are_not(tmp_path: Path) -> None:
@@ -81,17 +81,17 @@ def test_dots_detections_and_ignored_groups_are_passed_over_and_unknown_groups_a
         "</Coordinates></Annotation></Annotations>",
     )
     dot.write_text(text)
-    assert read_tumour(dot).area == pytest.approx(100)
+    assert read_tumor(dot).area == pytest.approx(100)
     cells = feature("Immune", square(0, 0, 2), kind="detection")
-    assert read_tumour(qupath(tmp_path / "c.geojson", feature("Tumor", tumour[1]), cells)).area == 100
+    assert read_tumor(qupath(tmp_path / "c.geojson", feature("Tumor", tumour[1]), cells)).area == 100
     tissue = qupath(tmp_path / "t.geojson", feature("Tumor", tumour[1]), feature("Tissue", square(0, 0, 90)))
     with pytest.raises(DataError, match="got 'Tissue'; .* --ignore"):
-        read_tumour(tissue)
-    assert read_tumour(tissue, Groups(ignored=("tissue",))).area == 100
+        read_tumor(tissue)
+    assert read_tumor(tissue, Groups(ignored=("tissue",))).area == 100
     with pytest.raises(DataError, match="got ''"):
-        read_tumour(qupath(tmp_path / "n.geojson", feature(None, tumour[1])))
+        read_tumor(qupath(tmp_path / "n.geojson", feature(None, tumour[1])))
     with pytest.raises(DataError, match="a polygon of tumor, got none"):
-        read_tumour(asap(tmp_path / "e.xml", ("_2", square(0, 0, 3))))
+        read_tumor(asap(tmp_path / "e.xml", ("_2", square(0, 0, 3))))
 
 
 def test_areas_of_a_collection_count_and_its_points_and_lines_do_not(tmp_path: Path) -> None:
@@ -101,10 +101,10 @@ def test_areas_of_a_collection_count_and_its_points_and_lines_do_not(tmp_path: P
     line = {"type": "LineString", "coordinates": [[0, 0], [90, 90]]}
     drawn = feature("Tumor", square(0, 0, 1))
     drawn["geometry"] = {"type": "GeometryCollection", "geometries": [*parts, crossing, line]}
-    assert read_tumour(qupath(tmp_path / "a.geojson", drawn)).area == pytest.approx(250)
+    assert read_tumor(qupath(tmp_path / "a.geojson", drawn)).area == pytest.approx(250)
     drawn["geometry"]["geometries"] = [line]
     with pytest.raises(DataError, match="a polygon of tumor, got none"):
-        read_tumour(qupath(tmp_path / "a.geojson", drawn))
+        read_tumor(qupath(tmp_path / "a.geojson", drawn))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_xml_that_declares_entities_or_a_document_type_is_refused(attack: str, t
     path = tmp_path / "a.xml"
     path.write_text(HEAD + attack)
     with pytest.raises(StorageError, match=r"without entities or document type, got (DTD|Entities)Forbidden"):
-        read_tumour(path)
+        read_tumor(path)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_damaged_annotations_are_named(name: str, text: str, said: str, tmp_path
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(StorageError, match=rf"annotation '.*{name}': .*{said}"):
-        read_tumour(path)
+        read_tumor(path)
 
 
 LINE = [(0.0, 0.0), (9.0, 9.0), (0.0, 0.0)]
@@ -153,10 +153,10 @@ def test_an_outline_of_area_zero_is_named_whatever_it_means(
 ) -> None:
     tumour = ("Tumor", square(0, 0, 10))
     with pytest.raises(DataError, match=rf"a.xml', outline 2 \({group}\): expected an outline around an area"):
-        read_tumour(asap(tmp_path / "a.xml", tumour, (group, outline)))
+        read_tumor(asap(tmp_path / "a.xml", tumour, (group, outline)))
     with pytest.raises(DataError, match=rf"b.json', outline 2 \({group}\): expected an outline around an area"):
-        read_tumour(qupath(tmp_path / "b.json", feature(*tumour), feature(group, outline)))
-    assert read_tumour(asap(tmp_path / "i.xml", tumour, ("No", outline)), Groups(ignored=("no",))).area == 100
+        read_tumor(qupath(tmp_path / "b.json", feature(*tumour), feature(group, outline)))
+    assert read_tumor(asap(tmp_path / "i.xml", tumour, ("No", outline)), Groups(ignored=("no",))).area == 100
 
 
 @pytest.mark.parametrize("coordinates", ["[]", "[[]]", "[[[0, 0], [1, 1]]]"])
@@ -165,19 +165,19 @@ def test_a_polygon_without_a_ring_is_named(coordinates: str, tmp_path: Path) -> 
     named = '{"classification": {"name": "Tumor"}}'
     (tmp_path / "a.json").write_text(f'{{"type": "Feature", "geometry": {geometry}, "properties": {named}}}')
     with pytest.raises((DataError, StorageError), match=r"annotation '.*a.json'"):
-        read_tumour(tmp_path / "a.json")
+        read_tumor(tmp_path / "a.json")
 
 
 def test_a_tumour_that_is_cut_out_as_a_whole_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="got none: all of it is cut out"):
-        read_tumour(asap(tmp_path / "a.xml", ("Tumor", square(2, 2, 3)), ("Exclusion", square(0, 0, 9))))
+        read_tumor(asap(tmp_path / "a.xml", ("Tumor", square(2, 2, 3)), ("Exclusion", square(0, 0, 9))))
 
 
 def test_a_corner_that_is_not_finite_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="not finite"):
-        read_tumour(asap(tmp_path / "a.xml", ("Tumor", [(0, 0), (float("nan"), 1), (2, 2)])))
+        read_tumor(asap(tmp_path / "a.xml", ("Tumor", [(0, 0), (float("nan"), 1), (2, 2)])))
     with pytest.raises(StorageError, match="or beyond"):
-        read_tumour(qupath(tmp_path / "b.json", feature("Tumor", [(0, 0), (1e308, 1), (2, 2e300)])))
+        read_tumor(qupath(tmp_path / "b.json", feature("Tumor", [(0, 0), (1e308, 1), (2, 2e300)])))
 
 
 def test_shares_are_those_of_pixels_counted_one_by_one() -> None:
@@ -186,7 +186,7 @@ def test_shares_are_those_of_pixels_counted_one_by_one() -> None:
     pixels = np.array([[tumour.contains(box(x, y, x + 1, y + 1)) for x in range(45)] for y in range(45)])
     coords = random.integers(0, 45 - 7, (60, 2)).astype(np.int64)
     counted = [pixels[y : y + 7, x : x + 7].mean() for x, y in coords]
-    assert tumour_share(tumour, coords, 7) == pytest.approx(counted, abs=1e-12)
+    assert tumor_share(tumour, coords, 7) == pytest.approx(counted, abs=1e-12)
     assert max(counted) == 1
     assert 0 < np.median(counted) < 1
 
@@ -194,9 +194,9 @@ def test_shares_are_those_of_pixels_counted_one_by_one() -> None:
 def test_a_patch_is_positive_from_a_fifth_of_its_area_on() -> None:
     coords = np.array([[0, 0], [100, 0], [200, 0]], np.int64)
     exactly, less = box(0, 0, 10, 2), box(100, 0, 110, 1.99)
-    share = tumour_share(exactly.union(less), coords, 10)
-    assert is_tumour(share).tolist() == [True, False, False]
-    assert is_tumour(np.array([3 * 0.1 - 0.1])).tolist() == [True]  # 0.2 but for rounding
+    share = tumor_share(exactly.union(less), coords, 10)
+    assert is_tumor(share).tolist() == [True, False, False]
+    assert is_tumor(np.array([3 * 0.1 - 0.1])).tolist() == [True]  # 0.2 but for rounding
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ def test_endings_of_any_case_are_those_of_annotations_and_of_features(tiled: Pat
 def test_geojson_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     path = qupath(tmp_path / "a.geojson", feature("Tumor", square(0, 0, 10)))
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert read_tumour(path).area == 100
+    assert read_tumor(path).area == 100
 
 
 def test_annotations_are_joined_as_bags_are_by_their_names(tiled: Path) -> None:

@@ -28,7 +28,7 @@ from miue.io.splits.splits import Splits
 from miue.model.recipe import Recipe
 from miue.networks.encoders import MLP
 from miue.selection.comparison import compare, paired_difference
-from miue.selection.cross_validation import Summaries, Value, cross_validate, summarise
+from miue.selection.cross_validation import Summaries, Value, cross_validate, summarize
 from miue.tasks import Executor
 
 QUICK = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())
@@ -110,12 +110,12 @@ def test_processes_give_the_same_as_one(tmp_path: Path) -> None:
 
 def test_the_interval_is_that_of_the_corrected_t_test() -> None:
     given = values((0, 1, 0.8), (0, 2, 0.9), (1, 1, 0.7), (1, 2, 0.6), (2, 1, 0.9), (2, 2, 0.8))
-    (found,) = summarise(given, test_share=0.5)
+    (found,) = summarize(given, test_share=0.5)
     means = np.array([0.85, 0.65, 0.85])
     half = stats.t.ppf(0.975, 2) * np.sqrt((1 / 3 + 0.5) * means.var(ddof=1))
     assert found.mean == pytest.approx(means.mean())
     assert found.low == pytest.approx(max(0, means.mean() - half)) and found.high == pytest.approx(1.0)
-    (narrow,) = summarise([Value(*v) for v in [(0, 1, "bags", "nll", 2.0), (1, 1, "bags", "nll", 3.0)]], 0.25)
+    (narrow,) = summarize([Value(*v) for v in [(0, 1, "bags", "nll", 2.0), (1, 1, "bags", "nll", 3.0)]], 0.25)
     half = stats.t.ppf(0.975, 1) * np.sqrt((1 / 2 + 0.25) * 0.5)
     assert narrow.high == pytest.approx(2.5 + half)
     assert "In %; Brier from 0 to 2, NLL in nats." in repr(Summaries([found, narrow]))
@@ -128,7 +128,7 @@ def test_the_corrected_interval_covers_where_the_plain_one_does_not() -> None:
     covered = plain = 0
     for _ in range(2000):
         means = 0.5 + 0.01 * (np.sqrt(rho) * random.normal() + np.sqrt(1 - rho) * random.normal(size=folds))
-        (found,) = summarise(values(*((k, 1, float(v)) for k, v in enumerate(means))), rho / (1 - rho))
+        (found,) = summarize(values(*((k, 1, float(v)) for k, v in enumerate(means))), rho / (1 - rho))
         assert found.low is not None and found.high is not None
         covered += found.low <= 0.5 <= found.high
         plain += abs(means.mean() - 0.5) <= stats.t.ppf(0.975, folds - 1) * means.std(ddof=1) / np.sqrt(folds)
@@ -137,9 +137,9 @@ def test_the_corrected_interval_covers_where_the_plain_one_does_not() -> None:
 
 
 def test_of_one_fold_the_interval_is_over_seeds_and_of_one_run_there_is_none() -> None:
-    (seeds,) = summarise(values((0, 1, 0.8), (0, 2, 0.9)), 0.5)
+    (seeds,) = summarize(values((0, 1, 0.8), (0, 2, 0.9)), 0.5)
     assert seeds.low is not None and seeds.std == pytest.approx(np.std([0.8, 0.9], ddof=1))
-    (single,) = summarise(values((0, 1, 0.8)), 0.5)
+    (single,) = summarize(values((0, 1, 0.8)), 0.5)
     assert (single.std, single.low, single.high) == (None, None, None)
 
 
@@ -147,7 +147,7 @@ def test_accuracies_of_few_bags_that_are_the_same_on_all_folds_have_no_interval(
     random, covered, found = np.random.default_rng(0), 0, 0
     for _ in range(1000):
         accuracies = (random.binomial(10, 0.8, size=2) / 10).tolist()
-        (summary,) = summarise(values((0, 1, accuracies[0]), (1, 1, accuracies[1])), 1.0)
+        (summary,) = summarize(values((0, 1, accuracies[0]), (1, 1, accuracies[1])), 1.0)
         if summary.low is None or summary.high is None:
             assert accuracies[0] == accuracies[1]
             continue
@@ -157,9 +157,9 @@ def test_accuracies_of_few_bags_that_are_the_same_on_all_folds_have_no_interval(
 
 
 def test_an_undefined_value_is_left_out_and_counted() -> None:
-    (found,) = summarise(values((0, 1, 0.8), (1, 1, None), (2, 1, 0.6)), 0.5)
+    (found,) = summarize(values((0, 1, 0.8), (1, 1, None), (2, 1, 0.6)), 0.5)
     assert found.runs == 2 and found.mean == pytest.approx(0.7)
-    assert summarise(values((0, 1, None)), 0.5) == Summaries()
+    assert summarize(values((0, 1, None)), 0.5) == Summaries()
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -427,13 +427,13 @@ def test_predictions_without_any_label_are_still_evaluated() -> None:
 
 def test_where_nothing_can_be_compared_no_uncertainty_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     alpha = torch.tensor([[9.0, 1.0], [3.0, 1.0], [2.0, 2.0]])
-    unlabelled = table(Dirichlet(alpha), [None, None, None])
+    unlabeled = table(Dirichlet(alpha), [None, None, None])
     seen: list[str] = []
-    with_visit = evaluate_level(unlabelled, visit=lambda name, ranking, _: seen.append(f"{name} {len(ranking)}"))
-    assert seen == [f"{name} 3" for name in unlabelled.uncertainty_names]
+    with_visit = evaluate_level(unlabeled, visit=lambda name, ranking, _: seen.append(f"{name} {len(ranking)}"))
+    assert seen == [f"{name} 3" for name in unlabeled.uncertainty_names]
     monkeypatch.setattr(PredictionTable, "uncertainty", lambda *_: pytest.fail("read"))
     steps: list[None] = []
-    assert evaluate_level(unlabelled, step=lambda: steps.append(None)) == with_visit
+    assert evaluate_level(unlabeled, step=lambda: steps.append(None)) == with_visit
     assert len(steps) == len(seen)
 
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from miue.cli.app import app
 from miue.common.errors import DataError, StorageError
-from miue.pathology.color_texture import colour_texture
+from miue.pathology.color_texture import color_texture
 from miue.pathology.slide_shifts import GAP
 from miue.pathology.stain_shifts import blurred
 
@@ -72,7 +72,7 @@ def test_patches_of_a_tiling_are_read_shifted_and_encoded_in_its_order(
     with openslide.OpenSlide(str(slide)) as opened:
         corners = [(int(x), int(y)) for x, y in coords]
         patches = np.stack([np.asarray(opened.read_region(c, 0, (64, 64)).convert("RGB")) for c in corners])
-    wanted = np.stack([colour_texture(patch) for patch in blurred(patches, 1.0)])
+    wanted = np.stack([color_texture(patch) for patch in blurred(patches, 1.0)])
     assert features == pytest.approx(wanted, abs=1e-6)
     assert not np.allclose(features, before)
     said = {name: about[name] for name in ("encoder", "shift", "strength", "sigma_px", "seed")}

@@ -26,7 +26,7 @@ from miue.io.handover import describe_bags, find_bags_again
 from miue.io.load import load_bags
 from miue.io.store.pack import pack
 from miue.io.store.store import read_store
-from miue.pathology.color_texture import NAME, WIDTH, colour_texture
+from miue.pathology.color_texture import NAME, WIDTH, color_texture
 from miue.pathology.patch_encoders import PatchEncoder, plain_encoder
 from miue.pathology.slides import _check_colors, microns_per_pixel, open_slide, thumbnail
 from miue.pathology.tiling import (
@@ -87,7 +87,7 @@ def test_a_real_slide_is_cut_as_asked_and_laid_out_as_trident_does(slide: Path, 
         x, y = map(int, coords[7])
         region = opened.read_region((x, y), 0, (256, 256)).convert("RGB")
         by_hand = np.asarray(region.resize((128, 128), Image.Resampling.BOX))
-    assert features[7] == pytest.approx(colour_texture(by_hand))
+    assert features[7] == pytest.approx(color_texture(by_hand))
 
 
 @pytest.mark.long
@@ -319,11 +319,11 @@ def test_the_encoder_is_deterministic_and_tells_colour_and_texture_apart() -> No
     random = np.random.default_rng(0)
     flat = np.full((32, 32, 3), 120, np.uint8)
     rough = random.integers(60, 180, (32, 32, 3)).astype(np.uint8)
-    assert np.array_equal(colour_texture(rough), colour_texture(rough.copy()))
-    assert colour_texture(rough)[:3] == pytest.approx(rough.reshape(-1, 3).mean(0) / 255, rel=1e-5)
-    assert colour_texture(rough)[3:6] == pytest.approx(rough.reshape(-1, 3).std(0) / 255, rel=1e-5)
-    assert colour_texture(rough)[12] > 10 * colour_texture(flat)[12] + 0.01  # edges
-    assert colour_texture(rough)[14:].sum() == pytest.approx(1)  # a histogram
+    assert np.array_equal(color_texture(rough), color_texture(rough.copy()))
+    assert color_texture(rough)[:3] == pytest.approx(rough.reshape(-1, 3).mean(0) / 255, rel=1e-5)
+    assert color_texture(rough)[3:6] == pytest.approx(rough.reshape(-1, 3).std(0) / 255, rel=1e-5)
+    assert color_texture(rough)[12] > 10 * color_texture(flat)[12] + 0.01  # edges
+    assert color_texture(rough)[14:].sum() == pytest.approx(1)  # a histogram
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ from miue.datasets.digits import digits_bags
 from miue.datasets.gaussian import gaussian_bags
 from miue.datasets.mnist import mnist_bags
 from miue.datasets.musk import musk_bags
-from miue.pathology.color_texture import colour_texture
+from miue.pathology.color_texture import color_texture
 from papers.mirel.mitoses.bags import scanned_slides
 from papers.mirel.nuclei.bags import nuclei_bags
 from papers.mirel.nuclei.experiment import ENCODER, OPTIONS, SETTINGS, fold_of
@@ -45,7 +45,7 @@ def _pixels(bags: BagDataset) -> BagDataset:
 
 def _plain_features(bags: BagDataset) -> BagDataset:
     """Return images as the statistics that ``miue data tile`` writes where no encoder of patches is given."""
-    return replace(bags, instances=np.stack([colour_texture(image) for image in np.asarray(bags.instances)]))
+    return replace(bags, instances=np.stack([color_texture(image) for image in np.asarray(bags.instances)]))
 
 
 MUSK: dict[str, Any] = {

@@ -37,13 +37,13 @@ SHAPE = (28, 28, 1)
 PAPER = ("through-residual", 1.0)
 GAIN, LOSS, MAJORITY = 0.01, 0.01, 2 / 3
 
-LABELLED = (
+LABELED = (
     ("bag_accuracy", "bag_conf", "bag_ood"),
     ("instance_accuracy", "instance_conf", "instance_ood"),
 )
-BAG_LABELS = (LABELLED[0], ("witness_accuracy", "witness_auroc", "instance_ood"))
+BAG_LABELS = (LABELED[0], ("witness_accuracy", "witness_auroc", "instance_ood"))
 BY_T = ("t_accuracy", "t_conf")
-MEASURED = (*LABELLED[0], "bag_combined", "bag_nll", *LABELLED[1], "instance_combined", *BAG_LABELS[1][:2], *BY_T)
+MEASURED = (*LABELED[0], "bag_combined", "bag_nll", *LABELED[1], "instance_combined", *BAG_LABELS[1][:2], *BY_T)
 COLUMNS = ("preset", "seed", "network", "routing", "weight", *MEASURED)
 
 Variant = tuple[str, float]
@@ -173,7 +173,7 @@ class Candidate:
         return self.gain >= GAIN and self.share_better >= MAJORITY and min(self.bags, self.instances) >= -LOSS
 
 
-def compare(rows: Sequence[Row], criterion: Sequence[Sequence[str]] = LABELLED) -> Iterator[Candidate]:
+def compare(rows: Sequence[Row], criterion: Sequence[Sequence[str]] = LABELED) -> Iterator[Candidate]:
     """Yield every variant but the paper's, network by network, compared by a criterion.
 
     Args:
@@ -221,14 +221,14 @@ def lowest_nll(rows: Sequence[Row]) -> dict[str, Variant]:
 
 def choice_tables(rows: Sequence[Row]) -> Iterator[TextTable]:
     """Yield what each variant gains at each level, and what each rule chooses for each network."""
-    labelled, from_bags = list(compare(rows)), list(compare(rows, BAG_LABELS))
+    labeled, from_bags = list(compare(rows)), list(compare(rows, BAG_LABELS))
     gains = TextTable("network", "variant", "seeds", "bags", "instances", "better in", "wins")
-    for one in labelled:
+    for one in labeled:
         cells = (f"{100 * one.bags:+.1f}", f"{100 * one.instances:+.1f}", f"{one.share_better:.0%}")
         gains.add_row(one.network, describe(one.variant), str(len(one.seeds)), *cells, "yes" if one.wins else "")
     yield gains
     chosen = TextTable("network", "labels of instances", "labels of bags", "lowest bag NLL")
-    by_label, by_bags, by_nll = choose(labelled), choose(from_bags), lowest_nll(rows)
+    by_label, by_bags, by_nll = choose(labeled), choose(from_bags), lowest_nll(rows)
     for network in by_label:
         chosen.add_row(network, *(describe(rule[network]) for rule in (by_label, by_bags, by_nll)))
     yield chosen

@@ -235,9 +235,9 @@ def check_outlines(case: Case, seen: Any, whole: Any) -> str:
 
 def area(case: Case) -> float:
     """Return the area of what is outlined."""
-    from miue.pathology.annotations import Groups, read_tumour
+    from miue.pathology.annotations import Groups, read_tumor
 
-    return float(read_tumour(case.path, Groups(positive=("_0", "tumor", "metastasis"), ignored=("None",))).area)
+    return float(read_tumor(case.path, Groups(positive=("_0", "tumor", "metastasis"), ignored=("None",))).area)
 
 
 def check_area(case: Case, seen: Any, whole: Any) -> str:

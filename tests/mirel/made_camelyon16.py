@@ -14,7 +14,7 @@ STEP, WIDTH = 1024, 6
 TRAINING = [f"{kind}_{number:03d}" for kind in ("normal", "tumor") for number in range(1, 8)]
 CLASSES = {"test_001": "Tumor", "test_002": "Normal", "test_003": "Normal", "test_114": "Tumor"}
 SHIFTS = [f"{kind}-{strength}" for kind in ("blur", "hed") for strength in ("lighter", "light", "strong")]
-OUTLINED = 3  # patches of every slide with tumour, the first ones
+OUTLINED = 3  # patches of every slide with tumor, the first ones
 
 
 def size_of(name: str) -> int:
@@ -23,7 +23,7 @@ def size_of(name: str) -> int:
 
 
 def made_features(name: str, width: int = WIDTH) -> np.ndarray:
-    """Features (n, width); those of tumour lie apart."""
+    """Features (n, width); those of tumor lie apart."""
     random = np.random.default_rng(sum(ord(letter) * place for place, letter in enumerate(name, 1)))
     features = random.normal(size=(size_of(name), width)).astype(np.float32)
     if name.startswith("tumor") or CLASSES.get(name) == "Tumor":

@@ -244,7 +244,7 @@ def other_names(source: Path) -> None:
     table.write_text("bag_id,instance,instance_label\nslide_1,0,1\nslide_1,1,0\n")
 
 
-def tumour_in_normal(source: Path) -> None:
+def tumor_in_normal(source: Path) -> None:
     other_names(source)
     with (source / "camelyon16" / "patch-labels.csv").open("a") as file:
         file.write("tumor_001,0,1\nnormal_001,0,1\n")
@@ -289,7 +289,7 @@ BAD = {
     "outlines of a normal slide": (
         lambda source: write_outlines(source / "camelyon16" / "annotations", "test_002"),
         camelyon16_with_prad,
-        "slide 'test_002': expected no tumour.*test_002.xml.*check reference.csv",
+        "slide 'test_002': expected no tumor.*test_002.xml.*check reference.csv",
     ),
     "two annotations of a slide": (
         write("camelyon16/annotations/Tumor_001.geojson", "{}"),
@@ -301,10 +301,10 @@ BAD = {
         camelyon16_bags,
         "patch-labels.csv'.*such as 'slide_1'; write bag_id as",
     ),
-    "tumour in a normal slide of a table": (
-        tumour_in_normal,
+    "tumor in a normal slide of a table": (
+        tumor_in_normal,
         camelyon16_bags,
-        "slide 'normal_001': expected no tumour.*patch-labels.csv",
+        "slide 'normal_001': expected no tumor.*patch-labels.csv",
     ),
     "no coords": (without_coords, camelyon16_bags, "features of slide 'tumor_001'.*no coords.*patch-labels"),
     "no coords of one slide": (one_without_coords, camelyon16_bags, "slide 'tumor_001'.*got no coords"),

@@ -58,7 +58,7 @@ def camelyon16_bags(
     features, left_out = _features(home / FEATURES, list(classes), progress=progress)
     held_out = _held_out(slides.training, validation_share, validation_seed)
     split_of = {name: "validation" if name in held_out else "train" for name in slides.training}
-    bags = _labelled(features, classes, tuple(split_of.get(name, "test") for name in classes))
+    bags = _labeled(features, classes, tuple(split_of.get(name, "test") for name in classes))
     return LoadedBags(with_patch_labels(bags, classes, home, progress=progress), tuple(left_out))
 
 
@@ -122,7 +122,7 @@ def _test_slides(source: Path, progress: bool) -> tuple[BagDataset, dict[str, Co
     home = _home(source)
     classes = camelyon16_slides(home).test
     features, _ = _features(home / FEATURES, list(classes), progress=progress)
-    bags = _labelled(features, classes, ("test",) * len(classes))
+    bags = _labeled(features, classes, ("test",) * len(classes))
     return with_patch_labels(bags, classes, home, progress=progress), features
 
 
@@ -161,7 +161,7 @@ def _features(
     return {name: by_name[name] for name in names}, left_out
 
 
-def _labelled(features: Mapping[str, Contents], classes: Mapping[str, int], splits: tuple[str, ...]) -> BagDataset:
+def _labeled(features: Mapping[str, Contents], classes: Mapping[str, int], splits: tuple[str, ...]) -> BagDataset:
     bags = make_dataset(list(features.values()))
     labels = Labels.of([classes[name] for name in features])
     return replace(

@@ -1,4 +1,4 @@
-"""Classes of CAMELYON16's patches: outlines of tumour, or a ready table; what nobody has said stays unknown."""
+"""Classes of CAMELYON16's patches: outlines of tumor, or a ready table; what nobody has said stays unknown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from miue.bags.labels import Labels
 from miue.common.errors import DataError, StorageError, lacking
 from miue.common.progress import tracked
 from miue.io.labels.instance_labels import with_instance_labels
-from miue.pathology.annotations import SUFFIXES, is_tumour, read_tumour, tumour_share
+from miue.pathology.annotations import SUFFIXES, is_tumor, read_tumor, tumor_share
 from papers.mirel.camelyon16.slides import PARTLY_OUTLINED, TEST, TRAINING
 
 OUTLINES, TABLE = "annotations", "patch-labels.csv"
@@ -24,7 +24,7 @@ def with_patch_labels(
 ) -> BagDataset:
     """Return ``bags`` with the class of each patch where it is known.
 
-    Patches of normal slides are negative. Those of tumour slides are positive from 20 % tumour and else
+    Patches of normal slides are negative. Those of tumor slides are positive from 20 % tumor and else
     negative, but unknown outside the outlines where the challenge says that these are not whole, and unknown
     altogether where there is neither an outline nor a line of the table.
 
@@ -36,13 +36,13 @@ def with_patch_labels(
 
     Raises:
         StorageError: neither is there, or a file that cannot be read.
-        DataError: an annotation of a slide that CAMELYON16 does not have, tumour in a slide that is normal or
+        DataError: an annotation of a slide that CAMELYON16 does not have, tumor in a slide that is normal or
             in none at all, or features without coords.
     """
     if (folder / OUTLINES).is_dir():
-        labelled = _from_outlines(bags, classes, folder / OUTLINES, progress)
+        labeled = _from_outlines(bags, classes, folder / OUTLINES, progress)
     elif (folder / TABLE).is_file():
-        labelled = with_instance_labels(bags, folder / TABLE)
+        labeled = with_instance_labels(bags, folder / TABLE)
     else:
         raise StorageError(
             item=f"{str(folder)!r}",
@@ -50,13 +50,13 @@ def with_patch_labels(
             got="neither",
             fix=f"copy the XML files of both lesion_annotations folders of the challenge's data into {OUTLINES}/",
         )
-    _check_some(bags, labelled.instance_labels, classes, folder)
-    values, known = labelled.instance_labels.values.copy(), labelled.instance_labels.known.copy()
+    _check_some(bags, labeled.instance_labels, classes, folder)
+    values, known = labeled.instance_labels.values.copy(), labeled.instance_labels.known.copy()
     for name, start, size in zip(bags.ids, bags.starts, bags.sizes, strict=True):
         patches = slice(start, start + size)
         if classes[name] == 0:
             if (known[patches] & (values[patches] == 1)).any():
-                raise _tumour_in_normal(name, folder / TABLE)
+                raise _tumor_in_normal(name, folder / TABLE)
             values[patches], known[patches] = 0, True
         elif name in PARTLY_OUTLINED:
             known[patches] &= values[patches] == 1
@@ -79,8 +79,8 @@ def _from_outlines(bags: BagDataset, classes: Mapping[str, int], folder: Path, p
                 f"{TABLE} with 'miue data patch-labels'",
             )
         patches = slice(start, start + size)
-        share = tumour_share(read_tumour(outlines[name]), coords.values[patches], int(sides[bag]))
-        values[patches], known[patches] = is_tumour(share), True
+        share = tumor_share(read_tumor(outlines[name]), coords.values[patches], int(sides[bag]))
+        values[patches], known[patches] = is_tumor(share), True
     return replace(bags, instance_labels=Labels(values, known))
 
 
@@ -88,7 +88,7 @@ def _outlines(folder: Path, classes: Mapping[str, int]) -> dict[str, Path]:
     """Return the annotation of each slide, by its official name.
 
     Raises:
-        DataError: one of no slide, of a slide without tumour, or a second one of a slide.
+        DataError: one of no slide, of a slide without tumor, or a second one of a slide.
     """
     paths: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
@@ -110,26 +110,26 @@ def _outlines(folder: Path, classes: Mapping[str, int]) -> dict[str, Path]:
                 fix="remove one of them",
             )
         if classes.get(name) == 0:
-            raise _tumour_in_normal(name, path)
+            raise _tumor_in_normal(name, path)
         paths[name] = path
     return paths
 
 
 def _check_some(bags: BagDataset, labels: Labels, classes: Mapping[str, int], folder: Path) -> None:
-    """Raise where slides have tumour, and not one patch of any is known to be tumour: names that do not match."""
+    """Raise where slides have tumor, and not one patch of any is known to be tumor: names that do not match."""
     if any(classes.values()) and not (labels.known & (labels.values == 1)).any():
         name = next(name for name in bags.ids if classes[name] == 1)
         raise lacking(
-            f"patches of slide {name!r} and all others with tumour",
-            f"some that {OUTLINES}/ or {TABLE} in {str(folder)!r} say are tumour",
+            f"patches of slide {name!r} and all others with tumor",
+            f"some that {OUTLINES}/ or {TABLE} in {str(folder)!r} say are tumor",
             "check that they name the slides as the features do, tumor_001, test_001 and so on",
         )
 
 
-def _tumour_in_normal(name: str, path: Path) -> DataError:
+def _tumor_in_normal(name: str, path: Path) -> DataError:
     return DataError(
         item=f"slide {name!r}",
-        wanted="no tumour, since its class is normal",
-        got=f"tumour in {str(path)!r}",
+        wanted="no tumor, since its class is normal",
+        got=f"tumor in {str(path)!r}",
         fix="check reference.csv and the name of the annotation",
     )

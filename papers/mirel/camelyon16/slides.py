@@ -27,7 +27,7 @@ PARTLY_OUTLINED = frozenset(
     [f"tumor_{n:03d}" for n in (10, 15, 18, 20, 25, 29, 33, 34, 44, 46, 51, 54, 55, 56, 67, 79, 85, 92, 95, 110)]
     + ["test_114"]
 )
-"""Slides in which some tumour is not outlined: what lies outside the outlines is unknown there."""
+"""Slides in which some tumor is not outlined: what lies outside the outlines is unknown there."""
 
 WORDS = {"normal": 0, "tumor": 1, "tumour": 1, "0": 0, "1": 1}
 
@@ -49,7 +49,7 @@ def camelyon16_slides(folder: Path) -> Slides:
     """Return which slides are used and their classes.
 
     The classes of training slides are in their names, those of test slides in ``reference.csv``: the file of the
-    challenge (name, class, type and size of the tumour, without a header) or any label table. ``slides.csv``
+    challenge (name, class, type and size of the tumor, without a header) or any label table. ``slides.csv``
     (a column slide_id), where it is there, lists the slides to use; without it these are all 270 and 129.
 
     Raises:

@@ -62,8 +62,8 @@ def draw_bags(bags: BagDataset, seed: int, paths: Paths, device: str) -> FigureW
             axes.set_title(f"p {probability[member]:.2f}\nvac. {vacuity[member]:.2f}", fontsize=7.5)
             is_target = table.labels.known[member] and table.labels.values[member] == 1
             if is_target or table.is_ood.out_of_distribution[member]:
-                colour = "#d1495b" if is_target else "#edae49"
-                axes.add_patch(Rectangle((-0.5, -0.5), 28, 28, fill=False, edgecolor=colour, linewidth=3))
+                color = "#d1495b" if is_target else "#edae49"
+                axes.add_patch(Rectangle((-0.5, -0.5), 28, 28, fill=False, edgecolor=color, linewidth=3))
         kind = bags.ood_sets[row] or "in distribution"
         summary = f"bag p {predictions.bags.probabilities[row, 1]:.2f}"
         axes_of_bag[0].text(

@@ -104,22 +104,22 @@ def _densities(axes: Any, sweep: OodSweep, level: str, score: str, source: str) 
     together = np.concatenate([values for _, values in sets])
     low, high = np.quantile(together, [0.001, 0.999])
     edges = np.geomspace(low, high, 31) if score == STRENGTH else np.linspace(low, high, 31)
-    colours = (
+    colors = (
         ["#1b6ca8", *colormaps["YlOrRd"](np.linspace(0.35, 0.95, len(ratios)))]
         if level == "bag"
         else ["#1b6ca8", colormaps["YlOrRd"](0.95)]
     )
-    for (label, values), colour in zip(sets, colours, strict=True):
+    for (label, values), color in zip(sets, colors, strict=True):
         weights = np.full(len(values), 100 / len(values))
         clipped = np.clip(values, edges[0], edges[-1])
-        axes.hist(clipped, edges, weights=weights, histtype="step", linewidth=1.6, color=colour, label=label)
+        axes.hist(clipped, edges, weights=weights, histtype="step", linewidth=1.6, color=color, label=label)
     axes.hist(
         np.clip(sets[0][1], edges[0], edges[-1]),
         edges,
         weights=np.full(len(sets[0][1]), 100 / len(sets[0][1])),
         histtype="stepfilled",
         alpha=0.25,
-        color=colours[0],
+        color=colors[0],
     )
     if score == STRENGTH:
         axes.set_xscale("log")

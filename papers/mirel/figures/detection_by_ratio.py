@@ -42,7 +42,7 @@ def draw_detection_by_ratio(network: str, seeds: Sequence[int], paths: Paths, de
     grid = figure.subplots(2, 2, sharex=True, sharey=True)
     for row, name in zip(grid, names, strict=True):
         for axes, source in zip(row, OOD_SOURCES, strict=True):
-            for score, (label, colour) in CURVES.items():
+            for score, (label, color) in CURVES.items():
                 values = np.array(
                     [
                         [float(r[5]) for r in rows if r[0] == name and r[2:5] == [source, ratio, score]]
@@ -55,7 +55,7 @@ def draw_detection_by_ratio(network: str, seeds: Sequence[int], paths: Paths, de
                         100 * values.mean(1),
                         100 * values.std(1),
                         label=label,
-                        color=colour,
+                        color=color,
                         capsize=2,
                         marker="o",
                         markersize=3,

@@ -36,7 +36,7 @@ EVERY = 10  # of the grid's points that the table holds
 def draw_estimator_surfaces(seeds: Sequence[int], paths: Paths, device: str) -> FigureWithData:
     """Draw the probability of the positive class, data uncertainty and vacuity over the plane.
 
-    The attention proxy is min–max normalised over the plane, as over a bag; softmax has no vacuity.
+    The attention proxy is min–max normalized over the plane, as over a bag; softmax has no vacuity.
 
     Args:
         seeds: the first is drawn; the table holds all.
@@ -94,25 +94,25 @@ def _panels(figure: Any, column: Any, table: PredictionTable, test: BagDataset, 
         (_vacuity(table), "viridis", 1.0),
     ]
     column[0].set_title(title, loc="left", fontsize=11)
-    for axes, (values, colours, top) in zip(column, surfaces, strict=True):
+    for axes, (values, colors, top) in zip(column, surfaces, strict=True):
         plain(axes)
         axes.set(xlim=EXTENT[:2], ylim=EXTENT[2:], aspect="equal")
         if values is None:
             axes.text(0.5, 0.5, "softmax has no evidence", ha="center", transform=axes.transAxes, color="#777777")
             continue
         drawn = axes.imshow(
-            values.reshape(SIDE, SIDE), origin="lower", extent=EXTENT, cmap=colours, vmin=0, vmax=top
+            values.reshape(SIDE, SIDE), origin="lower", extent=EXTENT, cmap=colors, vmin=0, vmax=top
         )
         positions = test.positions
         known, labels = test.instance_labels.known[positions], test.instance_labels.values[positions]
         points = np.asarray(test.instances[positions])
         outside = test.instance_is_ood.out_of_distribution[positions]
-        for chosen, colour in (
+        for chosen, color in (
             (known & (labels == 1), "#c0392b"),
             (known & (labels == 0), "#2e8b57"),
             (outside, "#222222"),
         ):
             shown = points[chosen][:200]
-            axes.scatter(shown[:, 0], shown[:, 1], s=4, color=colour, edgecolors="white", linewidths=0.25)
+            axes.scatter(shown[:, 0], shown[:, 1], s=4, color=color, edgecolors="white", linewidths=0.25)
         if last:
             figure.colorbar(drawn, ax=axes, shrink=0.85)

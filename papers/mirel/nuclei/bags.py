@@ -15,7 +15,7 @@ CLASS_NAMES = ("no tumour epithelium", "tumour epithelium")
 
 
 def nuclei_bags(source: Path) -> BagDataset:
-    """Return 98 patients as bags of H&E images of nuclei, positive where one is of tumour epithelium.
+    """Return 98 patients as bags of H&E images of nuclei, positive where one is of tumor epithelium.
 
     Images are (27, 27, 3) bytes with a nucleus in the middle, at 20× (0.55 µm per pixel). A bag's id is the
     patient's; instance labels are known for every nucleus. There are no splits: 98 bags are few, and are best

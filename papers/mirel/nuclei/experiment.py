@@ -152,7 +152,7 @@ def fold_of(bags: BagDataset, seed: int, fold: int) -> tuple[BagDataset, BagData
     """Return training, validation and test bags of one fold, each stratified by the bags' labels.
 
     Args:
-        bags: all bags, labelled.
+        bags: all bags, labeled.
         seed: of the repetition; the same folds for every method.
         fold: from 0.
     """

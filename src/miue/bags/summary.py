@@ -48,4 +48,4 @@ def summary_table(
     note = f"instances of shape {' × '.join(map(str, shape))}"
     if len(class_names) > len(names):
         note += f"; {len(class_names) - len(names)} more classes"
-    return ResultTable(("split", "bags", *names, "unlabelled", "out of distribution", "instances"), rows, (note,))
+    return ResultTable(("split", "bags", *names, "unlabeled", "out of distribution", "instances"), rows, (note,))

@@ -113,11 +113,11 @@ def fit_class_mix(table: PredictionTable, class_names: Sequence[str]) -> ClassMi
         table: of the bags that a calibration is for, one of each patient.
         class_names: of the probabilities.
     """
-    count, labelled = len(class_names), bool(table.labels.known.all())
-    pairs = table.labels.values * count + predicted_classes(table) if labelled else np.zeros(0, np.int64)
+    count, labeled = len(class_names), bool(table.labels.known.all())
+    pairs = table.labels.values * count + predicted_classes(table) if labeled else np.zeros(0, np.int64)
     confusion = np.bincount(pairs, minlength=count**2).reshape(count, count)
     return ClassMix(
-        confusion=tuple(map(tuple, confusion.tolist())) if labelled else (),
+        confusion=tuple(map(tuple, confusion.tolist())) if labeled else (),
         probabilities={
             name: tuple(np.sort(values).tolist()) for name, values in mix_values(table, class_names).items()
         },

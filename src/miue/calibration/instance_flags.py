@@ -227,7 +227,7 @@ class InstanceFlags(BaseModel):
             )
         if self.guarantee == "detection":
             return f"of positive bags, {alike}; that something is flagged, not that it is right"
-        return f"of positive bags, {alike}, which were not chosen for labelling by how clear they are"
+        return f"of positive bags, {alike}, which were not chosen for labeling by how clear they are"
 
 
 def describe_negative_class(class_names: Sequence[str], number: int) -> list[str]:

@@ -51,7 +51,7 @@ def fit_instance_flags(
     labels, usable = table.labels.values, table.judged
     rows = np.flatnonzero(usable & ((labels == negative_class) == goal.of_negatives))
     scored = _ScoredInstances.of(predictions, rows, goal, negative_class)
-    chosen = scored.fully_labelled() if goal.guarantee == "recall" else np.ones(len(rows), bool)
+    chosen = scored.fully_labeled() if goal.guarantee == "recall" else np.ones(len(rows), bool)
     rows, scored = rows[chosen], scored.of_bags(chosen)
     whose = None if table.patients is None or bags_of_patient == "all" else group_by_patient(table.patients)[rows]
     units = np.arange(len(rows)) if whose is None else np.unique(whose.astype(str), return_inverse=True)[1]
@@ -152,7 +152,7 @@ class _ScoredInstances:
                 fix="name the class whose bags have negative instances only, or correct the labels",
             )
 
-    def fully_labelled(self) -> Bool[np.ndarray, "m"]:
+    def fully_labeled(self) -> Bool[np.ndarray, "m"]:
         """Return which bags have a label of every instance, and a positive instance."""
         unknown = np.bincount(self.bag, ~self.known, minlength=self.bags)
         return (unknown == 0) & (np.bincount(self.bag, self.positive, minlength=self.bags) > 0)

@@ -70,10 +70,10 @@ class Goals:
     @property
     def needs_labels(self) -> bool:
         """Whether a part is asked for that reads labels."""
-        return bool(self.labelled_parts) or self.instances is not None
+        return bool(self.labeled_parts) or self.instances is not None
 
     @property
-    def labelled_parts(self) -> list[str]:
+    def labeled_parts(self) -> list[str]:
         """The parts asked for that read labels, as ``--without`` names them."""
         asked = {"scaling": self.scaling, "deferral": self.deferral, "sets": self.prediction_sets}
         return [name for name, goal in asked.items() if goal]
@@ -116,7 +116,7 @@ def check_bags(
     """
     problems = []
     known_ood = is_ood.out_of_distribution
-    out, unlabelled = np.flatnonzero(known_ood), np.flatnonzero(~labels.known)
+    out, unlabeled = np.flatnonzero(known_ood), np.flatnonzero(~labels.known)
     if len(out):
         problems.append(
             _Problem(
@@ -125,15 +125,15 @@ def check_bags(
                 "leave these out: the guarantees speak of bags like the calibration bags",
             )
         )
-    if goals.needs_labels and len(unlabelled):
-        parts = " ".join(f"--without {part}" for part in goals.labelled_parts)
+    if goals.needs_labels and len(unlabeled):
+        parts = " ".join(f"--without {part}" for part in goals.labeled_parts)
         problems.append(
             _Problem(
                 "a label for every calibration bag",
-                f"{len(unlabelled)} of {len(ids)} without one ({str(ids[unlabelled[0]])!r} first)",
+                f"{len(unlabeled)} of {len(ids)} without one ({str(ids[unlabeled[0]])!r} first)",
                 "label them (--labels), leave them out"
                 + (f", or calibrate without labels: {parts}" if parts else ""),
-                tuple({"sets": "prediction_sets"}.get(part, part) for part in goals.labelled_parts),
+                tuple({"sets": "prediction_sets"}.get(part, part) for part in goals.labeled_parts),
             )
         )
     rows = counted_rows(patients, len(ids), bags_of_patient, seed)

@@ -75,7 +75,7 @@ def fit_scaling(
     labels: Int64[np.ndarray, "n"],
     weights: Float64[np.ndarray, "n"] | None = None,
 ) -> Scaling:
-    """Return the temperature in [0.05, 20] that minimises the mean negative log likelihood of ``labels``.
+    """Return the temperature in [0.05, 20] that minimizes the mean negative log likelihood of ``labels``.
 
     One below 1 is drawn towards 1, as if log T were normal with a standard deviation of 1/2 before any bag is
     seen: if the wrong bags of a calibration happen to have little evidence, its likelihood hardly bounds T from
@@ -163,7 +163,7 @@ def _loss(
 
 
 def _minimum(loss: Callable[[float], float]) -> float:
-    """Return the minimiser over log T: the best of a grid, then a bounded search between its neighbors."""
+    """Return the minimizer over log T: the best of a grid, then a bounded search between its neighbors."""
     from scipy.optimize import minimize_scalar
 
     grid = np.linspace(np.log(COLDEST), np.log(HOTTEST), _STEPS)

@@ -274,11 +274,11 @@ def _splits_of(bags: BagDataset) -> list[dict[str, Any]]:
 
 
 def _count_parameters(path: Path, saved: RunConfig) -> int | str:
-    """Return the numbers that training set, or why they are not counted: code of others is not run for that."""
+    """Return the numbers that training set, or why they are not counted: third-party code is not run for that."""
     from miue.model.folder import read_shapes
 
-    if foreign := saved.model.of_others:
-        return f"not counted, as parts are not of miue: {', '.join(foreign)}"
+    if third_party := saved.model.of_others:
+        return f"not counted, as parts are not of miue: {', '.join(third_party)}"
     return int(sum(np.prod(shape) for shape in read_shapes(path, saved).values()))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,13 @@ from miue.common.errors import ConfigError, StorageError, first_few, lacking, un
 from miue.common.outputs import refuse_existing
 from miue.common.plural import is_or_are, plural
 from miue.common.terminal import say, show_result
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Int64
+
+    from miue.pathology.annotations import AnnotationFiles
+    from miue.pathology.patch_labels import Labeling
 
 UNANNOTATED = ("refuse", "negative", "skip")
 
@@ -73,7 +80,7 @@ def data_patch_labels(
     Example: miue data patch-labels features --annotations xml --unannotated negative --out patch-labels.csv
     """
     from miue.pathology.annotations import AnnotationFiles, Groups
-    from miue.pathology.patch_labels import Labelling, write_patch_labels
+    from miue.pathology.patch_labels import Labeling, write_patch_labels
 
     refuse_existing(out, overwrite=overwrite)
     if unannotated not in UNANNOTATED:
@@ -84,13 +91,13 @@ def data_patch_labels(
     groups = Groups(
         tuple(positive or usual.positive), tuple(exclude or usual.excluded), tuple(ignore or usual.ignored)
     )
-    how = Labelling(AnnotationFiles.at(annotations), least, groups, unannotated == "negative")
+    how = Labeling(AnnotationFiles.at(annotations), least, groups, unannotated == "negative")
     files, without, others = files_of(features, how.annotations, skip=unannotated == "skip")
     if others:
         of_none = f"{plural(len(others), 'annotation')} not read, named as none of the slides: {first_few(others)}"
         say(of_none, err=True)
     counts = Counter[str]()
-    write_patch_labels(out, labelled(files, how, counts, quiet))
+    write_patch_labels(out, label_slides(files, how, counts, progress=not quiet))
     left_out = f"; {plural(without, 'slide')} without annotation: {unannotated}" if without else ""
     of_all = f"{plural(counts['patches'], 'patch')} of {plural(len(files), 'slide')}"
     tumour = f"{counts['tumour']:,} of {of_all} {is_or_are(counts['tumour'])} tumor"
@@ -98,12 +105,12 @@ def data_patch_labels(
     show_result(facts, f"{tumour}{left_out}: {out}", as_json)
 
 
-def files_of(features: Path, annotations: Any, *, skip: bool) -> tuple[list[Path], int, list[str]]:
+def files_of(features: Path, annotations: AnnotationFiles, *, skip: bool) -> tuple[list[Path], int, list[str]]:
     """Return the files to label, how many slides have no annotation, and which annotations are of no slide.
 
     Args:
         features: folder of files of patches.
-        annotations: an ``AnnotationFiles``.
+        annotations: those of the slides, by name.
         skip: leave slides without annotation out.
 
     Raises:
@@ -126,12 +133,14 @@ def files_of(features: Path, annotations: Any, *, skip: bool) -> tuple[list[Path
     return annotated if skip else files, len(files) - len(annotated), others
 
 
-def labelled(files: list[Path], how: Any, counts: Counter[str], quiet: bool) -> Iterator[tuple[str, Any]]:
-    """Yield each slide with the labels of its patches, and count them."""
+def label_slides(
+    files: list[Path], how: Labeling, counts: Counter[str], *, progress: bool
+) -> Iterator[tuple[str, Int64[np.ndarray, "n"]]]:
+    """Yield the name of each slide with the labels of its patches, and count them."""
     from miue.common.progress import tracked
     from miue.pathology.patch_labels import patch_labels
 
-    for file in tracked(files, "Slides", shown=not quiet, unit="slides"):
+    for file in tracked(files, "Slides", shown=progress, unit="slides"):
         labels = patch_labels(file, how)
         counts.update(patches=len(labels), tumour=int(labels.sum()))
         yield file.stem, labels

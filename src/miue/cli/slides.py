@@ -45,7 +45,7 @@ def for_each_slide(
     """
     from miue.common.files import remove_temporaries
     from miue.common.locks import locked
-    from miue.pathology.tile_files import refuse_foreign
+    from miue.pathology.tile_files import refuse_other_file
     from miue.tasks import Task, run_tasks
 
     slides = list_slides(slides)
@@ -68,7 +68,7 @@ def for_each_slide(
         for slide in slides:
             target = out.resolve() / f"{slide.stem}.h5"
             if overwrite and target.exists():
-                refuse_foreign(target)
+                refuse_other_file(target)
             if overwrite or not target.exists():
                 arguments = {"slide": str(slide.absolute()), "out": str(target), **call[1]}
                 tasks.append(Task(slide.stem, call[0], arguments, target, overwrite))

@@ -218,10 +218,10 @@ def label_as_trained(bags: BagDataset, source: Source, run: Path, classes: tuple
     Raises:
         StorageError, DataError: a list that cannot be read.
     """
-    labelled, said = as_trained(bags, source, run, classes)
+    labeled, said = as_trained(bags, source, run, classes)
     if said:
         say(said, err=True)
-    return labelled
+    return labeled
 
 
 def as_trained(bags: BagDataset, source: Source, run: Path, classes: tuple[str, ...]) -> tuple[BagDataset, str]:

@@ -73,9 +73,9 @@ def evaluate(
     with bar("uncertainties", shown=progress, kept=False) as shown:
         task = shown.add_task("evaluate", total=measures)
 
-        def level(table: PredictionTable, unlabelled: str) -> LevelEvaluation:
-            found = evaluate_level(table, unlabelled=unlabelled, classes=names, step=lambda: shown.advance(task))
-            return found.with_metrics(own_metrics(own, table, unlabelled))
+        def level(table: PredictionTable, unlabeled: str) -> LevelEvaluation:
+            found = evaluate_level(table, unlabeled=unlabeled, classes=names, step=lambda: shown.advance(task))
+            return found.with_metrics(own_metrics(own, table, unlabeled))
 
         of_bags = level(predictions.bags, NO_LABEL)
         of_instances = level(instances, NO_INSTANCE_LABEL) if (instances := tables.get("instances")) else None

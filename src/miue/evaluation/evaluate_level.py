@@ -45,7 +45,7 @@ def evaluate_level(
     table: PredictionTable,
     items: Items | None = None,
     visit: Visit | None = None,
-    unlabelled: str = NO_LABEL,
+    unlabeled: str = NO_LABEL,
     classes: Sequence[str] = (),
     step: Callable[[], object] = lambda: None,
 ) -> LevelEvaluation:
@@ -58,7 +58,7 @@ def evaluate_level(
         items: what is known of them, where that was already read.
         visit: called with the name of each uncertainty, the ranking by it, and that of the judged items among
             them, for what else is computed from these.
-        unlabelled: why there are no metrics of classes, where no item has a label.
+        unlabeled: why there are no metrics of classes, where no item has a label.
         classes: names in order, for the reasons of undefined metrics; empty where they are not known.
         step: called after each uncertainty.
     """
@@ -75,7 +75,7 @@ def evaluate_level(
         if measure == confidence_measure:
             class_metrics["aurc"] = ranked_risk_coverage(judged, correct, one)
         by_measure[measure] = Separations(
-            judged.separation(correct, names=CORRECTNESS) if len(judged) else Separation.undefined(unlabelled),
+            judged.separation(correct, names=CORRECTNESS) if len(judged) else Separation.undefined(unlabeled),
             {
                 name: undefined or ranking.among(items.compared(name)).separation(items.is_in, names=DISTRIBUTION)
                 for name in items.ood_sets
@@ -86,7 +86,7 @@ def evaluate_level(
         step()
     confidence, detection = by_measure[confidence_measure].confidence, by_measure[ood_measure].ood
     of_classes = {
-        name: metric.plain if len(items.labels) else Metric.undefined(unlabelled)
+        name: metric.plain if len(items.labels) else Metric.undefined(unlabeled)
         for name, metric in class_metrics.items()
     }
     recall_by_class = {str(number): of_classes.pop(f"{RECALL}{number}") for number in range(len(items.confusion))}

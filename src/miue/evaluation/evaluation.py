@@ -188,7 +188,7 @@ def evaluation_table(evaluation: Evaluation) -> ResultTable:
     headings = [f"{name} ({level.count:,})" for name, level in present.items()]
     rows = list(_rows(list(present.values()), evaluation.class_names))
     columns = [n for n in range(len(present)) if any(_has_value(row.metrics[n]) for row in rows)]
-    notes = [UNITS, *_not_in_percent(present), *_labelled(present), *_of_unknown_distribution(present)]
+    notes = [UNITS, *_not_in_percent(present), *_labeled(present), *_of_unknown_distribution(present)]
     notes = notes if columns else []
     notes += [
         f"No metric of {headings[n]}: {rows[0].reasons([n])}" for n in range(len(present)) if n not in columns
@@ -214,7 +214,7 @@ def _not_in_percent(levels: Mapping[str, LevelEvaluation]) -> list[str]:
     return [f"Not in %: {', '.join(own)}."] if own else []
 
 
-def _labelled(levels: Mapping[str, LevelEvaluation]) -> list[str]:
+def _labeled(levels: Mapping[str, LevelEvaluation]) -> list[str]:
     """Return of how many items the metrics of classes are, where others have no label."""
     counts = {name: (level.labelled, level.count - level.out_of_distribution) for name, level in levels.items()}
     some = [f"{count:,} of {total:,} {name}" for name, (count, total) in counts.items() if 0 < count < total]

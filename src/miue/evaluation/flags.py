@@ -62,7 +62,7 @@ def flag_metrics(predictions: Predictions, rule: InstanceFlags) -> dict[str, Met
     assert predictions.instances is not None
     table = predictions.bags
     row_of = {name: row for row, name in enumerate(table.bag_ids.astype(str).tolist())}
-    names = ("instances", "labelled", "flags", "positive", "found", "labelled_flags")
+    names = ("instances", "labeled", "flags", "positive", "found", "labeled_flags")
     counts = {name: np.zeros(len(table)) for name in names}
     for part in predictions.instances.parts():
         assert part.flagged is not None
@@ -76,7 +76,7 @@ def flag_metrics(predictions: Predictions, rule: InstanceFlags) -> dict[str, Met
     negative = there & (table.labels.values == rule.negative_class)
     positive_bag = there & ~negative
     any_flag = (counts["flags"] > 0).astype(float)
-    flagged, found, of = (float(counts[name][there].sum()) for name in ("labelled_flags", "found", "positive"))
+    flagged, found, of = (float(counts[name][there].sum()) for name in ("labeled_flags", "found", "positive"))
     return {
         "loss": _loss(predictions, rule, counts, negative, positive_bag),
         "negative_bags_with_a_flag": _mean(any_flag[negative], "no labeled negative bag"),
@@ -97,7 +97,7 @@ def _loss(
     """Return the mean over patients, where the calibration knew patients, of the mean loss of their bags."""
     flags, of = counts["flags"], counts["positive"]
     if rule.guarantee == "recall":
-        chosen, loss = positive & (counts["labelled"] == counts["instances"]) & (of > 0), of - counts["found"]
+        chosen, loss = positive & (counts["labeled"] == counts["instances"]) & (of > 0), of - counts["found"]
         loss = loss / np.maximum(of, 1)
     elif rule.guarantee == "detection":
         chosen, loss = positive, (flags == 0).astype(float)

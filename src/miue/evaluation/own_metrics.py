@@ -64,7 +64,7 @@ def check_own_metrics(metrics: object) -> None:
 
 
 def own_metrics(
-    metrics: Mapping[str, OwnMetric], table: PredictionTable, unlabelled: str = NO_LABEL
+    metrics: Mapping[str, OwnMetric], table: PredictionTable, unlabeled: str = NO_LABEL
 ) -> dict[str, Metric]:
     """Return the value of each metric, undefined where it is not finite or no item has a label.
 
@@ -72,14 +72,14 @@ def own_metrics(
         metrics: functions by their names, checked.
         table: predictions of a level; the functions are given the items with a label that are not known to be out
             of distribution.
-        unlabelled: why there are no metrics, where no item has a label.
+        unlabeled: why there are no metrics, where no item has a label.
 
     Raises:
         ConfigError: a function returns something else than a number.
     """
     judged = np.flatnonzero(table.judged) if metrics else np.empty(0, np.int64)
     if not len(judged):
-        return dict.fromkeys(metrics, Metric.undefined(unlabelled))
+        return dict.fromkeys(metrics, Metric.undefined(unlabeled))
     known = table.subset(judged)
     return {name: _value(name, function, known) for name, function in metrics.items()}
 

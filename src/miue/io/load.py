@@ -91,13 +91,13 @@ def load_bags(
         if of_bags and columns[BAG] not in read_header(Path(labels)):
             del columns[BAG]  # it names the column of the bags alone
         labels = read_label_table(Path(labels), columns, slide_table=slide_table, bag_names=found.ids)
-    labelled = label_bags(found, labels, classes)
-    if alike := describe_patients_alike(labelled.bags):
-        labelled = replace(labelled, notes=(*labelled.notes, alike))
-    if not features and (telling := _label_columns(labelled.bags)):
+    labeled = label_bags(found, labels, classes)
+    if alike := describe_patients_alike(labeled.bags):
+        labeled = replace(labeled, notes=(*labeled.notes, alike))
+    if not features and (telling := _label_columns(labeled.bags)):
         note = describe_label_columns(telling, HOW_TO_CHOOSE)
-        labelled = replace(labelled, notes=(*labelled.notes, note))
-    assigned = assign_splits(labelled, splits, fold, skip_bad=skip_bad)
+        labeled = replace(labeled, notes=(*labeled.notes, note))
+    assigned = assign_splits(labeled, splits, fold, skip_bad=skip_bad)
     if validation_share is not None:
         assigned = draw_split(assigned, validation_share)
     loaded = check_coords(assigned, found.path, coords_for, skip_bad=skip_bad) if coords_for else assigned

@@ -25,7 +25,7 @@ from miue.bags.names import strip_endings
 from miue.common.errors import DataError, StorageError, lacking, not_readable
 from miue.common.files import files_with_endings
 
-LEAST_TUMOUR = 0.2  # share of a patch's area; Liu & Ji 2024
+LEAST_TUMOR = 0.2  # share of a patch's area; Liu & Ji 2024
 SUFFIXES = (".xml", ".geojson", ".json")
 UNREADABLE = (
     OSError,
@@ -65,11 +65,11 @@ class Groups:
         return None
 
 
-def read_tumour(path: Path, groups: Groups = Groups()) -> BaseGeometry:
+def read_tumor(path: Path, groups: Groups = Groups()) -> BaseGeometry:
     """Return the area of tumor that an annotation outlines, in level-0 pixels.
 
     Positive polygons are united, and excluded ones subtracted; one of an unknown group is an error, so that none
-    is passed over by a misspelt name.
+    is passed over by a misspelled name.
 
     Args:
         path: ASAP XML, or GeoJSON of QuPath.
@@ -105,30 +105,30 @@ def read_tumour(path: Path, groups: Groups = Groups()) -> BaseGeometry:
             "a polygon of tumor",
             "remove the file where the slide has no tumor, and pass --unannotated negative",
         )
-    tumour = union_all(areas["positive"]).difference(union_all(areas["excluded"]))
-    if not tumour.area > 0:
+    tumor = union_all(areas["positive"]).difference(union_all(areas["excluded"]))
+    if not tumor.area > 0:
         raise DataError(
             item=f"annotation {str(path)!r}",
             wanted="some tumor outside of what is excluded",
             got="none: all of it is cut out",
             fix="correct the outlines, or name the groups with --positive, --exclude and --ignore",
         )
-    return tumour
+    return tumor
 
 
-def tumour_share(tumour: BaseGeometry, coords: Int64[np.ndarray, "n 2"], side: int) -> np.ndarray:
+def tumor_share(tumor: BaseGeometry, coords: Int64[np.ndarray, "n 2"], side: int) -> np.ndarray:
     """Return the share (n,) of each patch's area that is tumor.
 
     Args:
-        tumour: polygons in level-0 pixels.
+        tumor: polygons in level-0 pixels.
         coords: top left corners in level-0 pixels.
         side: of a patch in level-0 pixels.
 
-    >>> tumour_share(box(0, 0, 5, 10), np.array([[0, 0], [10, 0]]), 10).tolist()
+    >>> tumor_share(box(0, 0, 5, 10), np.array([[0, 0], [10, 0]]), 10).tolist()
     [0.5, 0.0]
     """
     patches = box(coords[:, 0], coords[:, 1], coords[:, 0] + side, coords[:, 1] + side)
-    parts = list(tumour.geoms) if hasattr(tumour, "geoms") else [tumour]
+    parts = list(tumor.geoms) if hasattr(tumor, "geoms") else [tumor]
     share = np.zeros(len(coords))
     tree = STRtree(patches)
     for part in parts:
@@ -140,7 +140,7 @@ def tumour_share(tumour: BaseGeometry, coords: Int64[np.ndarray, "n 2"], side: i
     return share / side**2
 
 
-def is_tumour(share: np.ndarray, least: float = LEAST_TUMOUR) -> Bool[np.ndarray, "n"]:
+def is_tumor(share: np.ndarray, least: float = LEAST_TUMOR) -> Bool[np.ndarray, "n"]:
     """Return which patches are positive: at least ``least`` of their area is tumor, to a billionth of it."""
     return np.asarray(share >= least - 1e-9)
 

@@ -24,10 +24,10 @@ from torch import Tensor
 from miue.common.devices import torch_device
 from miue.common.errors import ModelError, not_readable, unknown_name
 from miue.common.files import file_sha256
-from miue.pathology.color_texture import NAME, colour_texture
+from miue.pathology.color_texture import NAME, color_texture
 
 EXPORTED = ".pt2"
-NORMALISATIONS = {
+NORMALIZATIONS = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "none": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
 }
@@ -53,7 +53,7 @@ class PatchEncoder:
 
 def plain_encoder() -> PatchEncoder:
     """Return the 24 statistics of color and texture."""
-    return PatchEncoder(NAME, lambda patches: np.stack([colour_texture(patch) for patch in patches]))
+    return PatchEncoder(NAME, lambda patches: np.stack([color_texture(patch) for patch in patches]))
 
 
 def network_encoder(
@@ -61,7 +61,7 @@ def network_encoder(
 ) -> PatchEncoder:
     """Return the network in a file; only from an author you trust.
 
-    It is given float32 (batch, 3, H, W), normalised, and returns (batch, D). The last batch is filled up and cut
+    It is given float32 (batch, 3, H, W), normalized, and returns (batch, D). The last batch is filled up and cut
     again, so that a network exported for one batch size runs.
 
     Args:
@@ -71,11 +71,11 @@ def network_encoder(
         device: "auto", "cpu" or "gpu".
 
     Raises:
-        ConfigError: no such normalisation or device.
+        ConfigError: no such normalization or device.
         StorageError: the file cannot be read.
         ModelError: it holds no network, or parts that would be unpickled.
     """
-    check_normalisation(normalisation)
+    check_normalization(normalisation)
     target = torch_device(device)
     try:
         digest = file_sha256(path)
@@ -83,7 +83,7 @@ def network_encoder(
         raise not_readable(f"encoder {str(path)!r}", "a readable file", error, "check the path") from error
     network = _exported(path, target) if path.suffix == EXPORTED else _scripted(path, target)
     mean, deviation = (
-        torch.tensor(values, device=target)[:, None, None] for values in NORMALISATIONS[normalisation]
+        torch.tensor(values, device=target)[:, None, None] for values in NORMALIZATIONS[normalisation]
     )
 
     def encode(patches: np.ndarray) -> np.ndarray:
@@ -96,14 +96,14 @@ def network_encoder(
     return PatchEncoder(path.name, encode, {"encoder_sha256": digest, "normalisation": normalisation}, batch)
 
 
-def check_normalisation(name: str) -> None:
+def check_normalization(name: str) -> None:
     """Raise unless it is one that there is.
 
     Raises:
         ConfigError: it is not.
     """
-    if name not in NORMALISATIONS:
-        raise unknown_name("normalisation", name, NORMALISATIONS)
+    if name not in NORMALIZATIONS:
+        raise unknown_name("normalisation", name, NORMALIZATIONS)
 
 
 def _run(network: Any, values: Tensor, path: Path) -> Tensor:

@@ -12,18 +12,18 @@ from jaxtyping import Int64
 from miue.common.errors import lacking
 from miue.common.tables import write_table
 from miue.pathology.annotations import (
-    LEAST_TUMOUR,
+    LEAST_TUMOR,
     AnnotationFiles,
     Groups,
-    is_tumour,
-    read_tumour,
-    tumour_share,
+    is_tumor,
+    read_tumor,
+    tumor_share,
 )
 from miue.pathology.tile_files import read_grid
 
 
 @dataclass(frozen=True)
-class Labelling:
+class Labeling:
     """How patches are labeled.
 
     Attributes:
@@ -34,12 +34,12 @@ class Labelling:
     """
 
     annotations: AnnotationFiles
-    least: float = LEAST_TUMOUR
+    least: float = LEAST_TUMOR
     groups: Groups = field(default_factory=Groups)
     unannotated_negative: bool = False
 
 
-def patch_labels(features: Path, how: Labelling) -> Int64[np.ndarray, "n"]:
+def patch_labels(features: Path, how: Labeling) -> Int64[np.ndarray, "n"]:
     """Return the label of each patch of one file, 1 for tumor, in the file's order.
 
     Args:
@@ -60,8 +60,8 @@ def patch_labels(features: Path, how: Labelling) -> Int64[np.ndarray, "n"]:
                 "pass --unannotated negative if slides without one have no tumor, or --unannotated skip",
             )
         return np.zeros(len(coords), np.int64)
-    share = tumour_share(read_tumour(outline, how.groups), coords, side)
-    return is_tumour(share, how.least).astype(np.int64)
+    share = tumor_share(read_tumor(outline, how.groups), coords, side)
+    return is_tumor(share, how.least).astype(np.int64)
 
 
 def write_patch_labels(path: Path, labels: Iterable[tuple[str, Int64[np.ndarray, "n"]]]) -> None:

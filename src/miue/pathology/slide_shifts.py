@@ -14,6 +14,7 @@ from jaxtyping import Int64, UInt8
 from miue.common.errors import DataError, StorageError
 from miue.common.files import atomic_file
 from miue.common.seeds import derive_seed
+from miue.pathology.color_texture import NAME as PLAIN_ENCODER
 from miue.pathology.patch_encoders import PatchEncoder
 from miue.pathology.slides import open_slide
 from miue.pathology.stain_shifts import StainShift
@@ -174,7 +175,7 @@ def _refuse_other_slide(
 
 def _refuse_other_encoder(file: Path, there: Mapping[str, Any], encoder: PatchEncoder) -> None:
     """Raise where the tiling's features are of ours and of another encoder: the two could not be compared."""
-    ours = "encoder_sha256" in there or there.get("encoder") == "colour-texture"
+    ours = "encoder_sha256" in there or there.get("encoder") == PLAIN_ENCODER
     if ours and not states(there, {"encoder": encoder.name, **encoder.attributes}):
         raise DataError(
             item=f"features of {str(file)!r}",

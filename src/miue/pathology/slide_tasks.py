@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from miue.pathology.patch_encoders import PatchEncoder, check_normalisation, network_encoder, plain_encoder
+from miue.pathology.patch_encoders import PatchEncoder, check_normalization, network_encoder, plain_encoder
 from miue.pathology.slide_shifts import SlideShift, shift_slide
 from miue.pathology.stain_shifts import StainShift
 from miue.pathology.tiling import Tiling, tile_slide
@@ -24,7 +24,7 @@ def open_encoder(path: str | None, normalisation: str, batch: int, device: str) 
         ConfigError, StorageError, ModelError: as ``network_encoder`` does.
     """
     if path is None:
-        check_normalisation(normalisation)
+        check_normalization(normalisation)
         return plain_encoder()
     return network_encoder(Path(path), normalisation=normalisation, batch=batch, device=device)
 

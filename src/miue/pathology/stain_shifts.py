@@ -77,7 +77,7 @@ def with_noise(
 def stain_varied(
     images: UInt8[np.ndarray, "m H W 3"], span: float, random: np.random.Generator
 ) -> UInt8[np.ndarray, "m H W 3"]:
-    """Return each image with its haematoxylin, eosin and DAB scaled by 1 + a and raised by b, drawn for it.
+    """Return each image with its hematoxylin, eosin and DAB scaled by 1 + a and raised by b, drawn for it.
 
     Optical density −ln(I / 255) is split into the three stains of Ruifrok & Johnston 2001 (scikit-image's
     ``hed_from_rgb``), each stain s becomes (1 + a) s + b, and the image is put together again. b is in units of
@@ -94,7 +94,7 @@ def stain_varied(
 
 
 def draw_stain_change(span: float, random: np.random.Generator, count: int = 1) -> Float64[np.ndarray, "k 2 3"]:
-    """Return how so many images, or slides, are to change: a, then b, of haematoxylin, eosin and DAB."""
+    """Return how so many images, or slides, are to change: a, then b, of hematoxylin, eosin and DAB."""
     return random.uniform(-span, span, (count, 2, 3))
 
 

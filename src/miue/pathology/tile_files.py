@@ -1,4 +1,4 @@
-"""Files of encoded patches as TRIDENT lays them out: written whole, recognised, and their grid read again.
+"""Files of encoded patches as TRIDENT lays them out: written whole, recognized, and their grid read again.
 
 ``features`` (N, D) float32, with the encoder and what was done to the patches as attributes; ``image_statistics``
 (N, 27) float32 of the same patches, which TRIDENT does not have; ``coords`` (N, 2) int64, the top left corners in
@@ -81,7 +81,7 @@ def is_of_slide(attributes: Mapping[str, Any], slide: Path) -> bool:
     return not slide.is_file() or attributes.get("slide_bytes", size := slide.stat().st_size) == size
 
 
-def refuse_foreign(path: Path) -> None:
+def refuse_other_file(path: Path) -> None:
     """Raise unless ``path`` is a file that ``write_features`` wrote, which may be written anew.
 
     Raises:

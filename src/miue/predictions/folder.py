@@ -90,7 +90,7 @@ class Predictions(PrintsAsTable):
         """Return how many items there are of each level, and what is known of them."""
         rows = [(name, count_known(table)) for name, table in self.levels().items()]
         yield ResultTable(
-            ("predictions", "items", "labelled", "known in distribution", "out of distribution"),
+            ("predictions", "items", "labeled", "known in distribution", "out of distribution"),
             tuple((name, *(f"{count:,}" for count in counts)) for name, counts in rows),
             (f"{self.bags.distribution.num_classes} classes; each level is a table: predictions.bags.to_frame()",),
         )
@@ -162,8 +162,8 @@ def count_known(table: PredictionTable) -> tuple[int, int, int, int]:
     for part in table.known_parts():
         known = (part.labels.known, part.is_ood.in_distribution, part.is_ood.out_of_distribution)
         counts += [len(part), *(int(one.sum()) for one in known)]
-    items, labelled, inside, outside = counts.tolist()
-    return items, labelled, inside, outside
+    items, labeled, inside, outside = counts.tolist()
+    return items, labeled, inside, outside
 
 
 def check_table_format(name: str) -> None:

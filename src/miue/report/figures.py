@@ -139,8 +139,8 @@ def bag_figure(
         (rows[-2], probability, f"probability\nof {class_names[of_class]}", 1),
         (rows[-1], uncertainty[members], label, highest),
     ):
-        colours = [_bar_colour(table, member) for member in members[:shown].tolist()]
-        axes.bar(range(shown), values[:shown], color=colours, width=0.72)
+        colors = [_bar_color(table, member) for member in members[:shown].tolist()]
+        axes.bar(range(shown), values[:shown], color=colors, width=0.72)
         axes.set_ylabel(name, color=INK, fontsize=9)
         axes.set_ylim(0, end)
         _plain(axes)
@@ -164,7 +164,7 @@ def _model_uncertainty(table: PredictionTable) -> tuple[Float64[np.ndarray, "n"]
     return table.distribution.least_confidence().numpy(), "1 − max\nprobability"
 
 
-def _bar_colour(table: PredictionTable, member: int) -> str:
+def _bar_color(table: PredictionTable, member: int) -> str:
     if table.is_ood.out_of_distribution[member]:
         return OUTSIDE[0]
     positive = table.labels.known[member] and table.labels.values[member] > 0

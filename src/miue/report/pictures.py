@@ -19,7 +19,7 @@ from miue.report.details import Instances
 from miue.report.runs import Comparison
 
 TILE = 40  # pixels at most, of an instance's longer side
-GREYS = 16  # levels kept of a grey picture
+GRAYS = 16  # levels kept of a gray picture
 
 Step = Callable[[int], None]
 
@@ -102,7 +102,7 @@ def _strip(images: Shaped[np.ndarray, "n H W channels"], size: tuple[int, int]) 
     strip = Image.new(tiles[0].mode, (size[0] * len(tiles), size[1]))
     for place, tile in enumerate(tiles):
         strip.paste(tile, (place * size[0], 0))
-    strip = strip.quantize(GREYS if strip.mode == "L" else 64)
+    strip = strip.quantize(GRAYS if strip.mode == "L" else 64)
     stream = io.BytesIO()
     strip.save(stream, "PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode("ascii")

@@ -63,7 +63,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Judgment:
     """What one reason says of n slides.
 
     Attributes:
@@ -85,7 +85,7 @@ class _Limit:
     source: str
 
 
-def judge(predictions: Predictions, limits: Limits) -> dict[str, Judgement]:
+def judge(predictions: Predictions, limits: Limits) -> dict[str, Judgment]:
     """Return what each reason says, by the calibration that decided or else by limits.
 
     Raises:
@@ -103,14 +103,14 @@ def judge(predictions: Predictions, limits: Limits) -> dict[str, Judgement]:
         )
     decisions = predictions.bags.decisions
     assert decisions is not None
-    judgements = {}
+    judgments = {}
     for reason, flags in ((FLAGGED, decisions.flagged), (DEFERRED, decisions.deferred)):
         if reason in rules or flags.any():
             words = [f"{reason} ({why})" for why in decisions.reason]
-            judgements[reason] = Judgement("as the calibration decided", flags, words)
+            judgments[reason] = Judgment("as the calibration decided", flags, words)
         else:
-            judgements[reason] = Judgement("the calibration has no such rule")
-    return judgements
+            judgments[reason] = Judgment("the calibration has no such rule")
+    return judgments
 
 
 def _deciding(predictions: Predictions) -> list[str]:
@@ -123,7 +123,7 @@ def _deciding(predictions: Predictions) -> list[str]:
     return [name for name, part in ((FLAGGED, rules.false_alarms), (DEFERRED, rules.deferral)) if part is not None]
 
 
-def _by_limits(predictions: Predictions, limits: Limits) -> dict[str, Judgement]:
+def _by_limits(predictions: Predictions, limits: Limits) -> dict[str, Judgment]:
     """Return what each reason says by the limits that are given, or that the validation bags of the model set."""
     table, usual = predictions.bags, predictions.provenance.validation
     of_validation = "" if usual is None else f"quantile of the {usual.bags:,} validation bags"
@@ -138,7 +138,7 @@ def _by_limits(predictions: Predictions, limits: Limits) -> dict[str, Judgement]
     if few.value is None and usual is not None:
         few = _Limit(usual.size(1 - limits.quantile), f"the {1 - limits.quantile:.4g} {of_validation}")
     calibrated = applied_calibration(predictions.provenance) is not None
-    undecided = Judgement("the calibration has no such rule" if calibrated else "the model is not calibrated")
+    undecided = Judgment("the calibration has no such rule" if calibrated else "the model is not calibrated")
     least = None if limits.probability is None else 1 - limits.probability
     return {
         FLAGGED: undecided,
@@ -150,55 +150,55 @@ def _by_limits(predictions: Predictions, limits: Limits) -> dict[str, Judgement]
     }
 
 
-def _between_classes(table: PredictionTable, limit: _Limit) -> Judgement:
+def _between_classes(table: PredictionTable, limit: _Limit) -> Judgment:
     """Judge by the probability of the predicted class, of which ``limit`` is one minus the least."""
     if limit.value is None:
-        return Judgement(NO_LIMIT)
+        return Judgment(NO_LIMIT)
     most = table.probabilities.max(1)
     words = [f"{BETWEEN} (probability {p:.2f} < {1 - limit.value:.3g})" for p in most]
     begins = f"the predicted class has a probability below {1 - limit.value:.4g}, {limit.source}"
-    return Judgement(begins, 1 - most > limit.value, words)
+    return Judgment(begins, 1 - most > limit.value, words)
 
 
-def _model_unsure(table: PredictionTable, limit: _Limit) -> Judgement:
+def _model_unsure(table: PredictionTable, limit: _Limit) -> Judgment:
     """Judge by the mutual information, in nats."""
     if "mutual_information" not in table.uncertainty_names:
-        return Judgement("a single softmax does not separate epistemic from aleatoric uncertainty")
+        return Judgment("a single softmax does not separate epistemic from aleatoric uncertainty")
     if limit.value is None:
-        return Judgement(NO_LIMIT)
+        return Judgment(NO_LIMIT)
     values = table.uncertainty("mutual_information")
     words = [f"{UNSURE} (mutual information {v:.3g} > {limit.value:.3g} nats)" for v in values]
     begins = f"mutual information above {limit.value:.4g} nats, {limit.source}"
-    return Judgement(begins, values > limit.value, words)
+    return Judgment(begins, values > limit.value, words)
 
 
 def _far_from_training(
     table: PredictionTable, given: float | None, limit_of: Callable[[str, float | None], _Limit]
-) -> Judgement:
+) -> Judgment:
     """Judge by a distance score: above a limit, or else far above those of the other slides."""
     name = distance_name(table)
     if name is None:
-        return Judgement("the predictions carry no distance score")
+        return Judgment("the predictions carry no distance score")
     distance = np.asarray(table.scores[name])
     limit = limit_of(name, given)
     if limit.value is None and len(table) >= FEWEST:
         limit = _far_from(distance)
     if limit.value is None:
-        return Judgement(f"{NO_LIMIT}; there are fewer than {FEWEST} bags to compare with each other")
+        return Judgment(f"{NO_LIMIT}; there are fewer than {FEWEST} bags to compare with each other")
     sides = _unlike(table, lambda score: limit_of(score, None).value)
     words = [f"{FAR} ({name} {v:.3g} > {limit.value:.3g}{side})" for v, side in zip(distance, sides, strict=True)]
-    return Judgement(f"{name} above {limit.value:.4g}, {limit.source}", distance > limit.value, words)
+    return Judgment(f"{name} above {limit.value:.4g}, {limit.source}", distance > limit.value, words)
 
 
-def _few_instances(counts: Int64[np.ndarray, "n"] | None, limit: _Limit) -> Judgement:
+def _few_instances(counts: Int64[np.ndarray, "n"] | None, limit: _Limit) -> Judgment:
     """Judge by the number of instances of each bag."""
     if counts is None:
-        return Judgement("the predictions hold no instances")
+        return Judgment("the predictions hold no instances")
     if limit.value is None:
-        return Judgement(NO_LIMIT)
+        return Judgment(NO_LIMIT)
     least = f"{limit.value:,.1f}".removesuffix(".0")
     words = [f"{FEW} ({n:,} < {least})" for n in counts]
-    return Judgement(f"fewer than {least} instances, {limit.source}", counts < limit.value, words)
+    return Judgment(f"fewer than {least} instances, {limit.source}", counts < limit.value, words)
 
 
 def _unlike(table: PredictionTable, limit_of: Callable[[str], float | None]) -> list[str]:

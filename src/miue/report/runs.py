@@ -224,9 +224,9 @@ def _known_truth(
     values, known, sets = np.zeros(count, np.int64), np.zeros(count, bool), np.full(count, "", object)
     for run, row in zip(runs, rows, strict=True):
         table, there = run.predictions.bags, row >= 0
-        labelled = there & table.labels.known[row]
+        labeled = there & table.labels.known[row]
         labels = table.labels.values[row]
-        conflict = np.flatnonzero(labelled & known & (labels != values))
+        conflict = np.flatnonzero(labeled & known & (labels != values))
         if len(conflict):
             raise DataError(
                 item=f"bag {bag_ids[conflict[0]]!r} of predictions {run.source!r}",
@@ -234,7 +234,7 @@ def _known_truth(
                 got=f"{labels[conflict[0]]} (and {len(conflict) - 1} more bags like it)",
                 fix="correct the labels, or report these predictions by themselves",
             )
-        values, known = np.where(labelled, labels, values), known | labelled
+        values, known = np.where(labeled, labels, values), known | labeled
         theirs = OodFlags(table.is_ood.values[row], there & table.is_ood.known[row])
         differ = np.flatnonzero(theirs.known & flags.known & (theirs.values != flags.values))
         if len(differ):

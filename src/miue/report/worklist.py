@@ -101,8 +101,8 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
     table = predictions.bags
     known = predictions.provenance.classes  # as decisions name them
     names = known if len(known) == table.distribution.num_classes else class_names(predictions)
-    judgements = judge(predictions, limits)
-    flags = {reason: one.flags for reason, one in judgements.items() if one.flags is not None}
+    judgments = judge(predictions, limits)
+    flags = {reason: one.flags for reason, one in judgments.items() if one.flags is not None}
     score = _ood_score(predictions)
     shown = {name: table.uncertainty(name) for name in _shown(table.uncertainty_names, score)}
     predicted, most = table.predicted, table.probabilities.max(1)
@@ -116,7 +116,7 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
                 "order": len(rows) + 1,
                 "slide": str(table.bag_ids[i]),
                 "look": "first" if reasons else "routine",
-                "reason": "; ".join(judgements[reason].words[i] for reason in reasons),
+                "reason": "; ".join(judgments[reason].words[i] for reason in reasons),
                 **({} if table.decisions is None else {"decision": str(table.decisions.decision[i])}),
                 "predicted": names[predicted[i]],
                 "probability": float(most[i]),
@@ -128,8 +128,8 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
     described = described_measures([table])
     return Worklist(
         rows,
-        judged={reason: one.limit for reason, one in judgements.items() if one.flags is not None},
-        not_judged={reason: one.limit for reason, one in judgements.items() if one.flags is None},
+        judged={reason: one.limit for reason, one in judgments.items() if one.flags is not None},
+        not_judged={reason: one.limit for reason, one in judgments.items() if one.flags is None},
         order=f"within a reason the highest {score} first",
         flags=describe_flags(predictions.provenance),
         columns={name: described[name]["text"] for name in shown},

@@ -19,7 +19,7 @@ from miue.common.tables import read_text_columns
 from miue.evaluation.own_metrics import OwnMetric, check_own_metrics, is_built_in, own_metrics
 from miue.io.labels.label_table import fold_columns
 from miue.predictions.folder import read_predictions
-from miue.selection.cross_validation import Summary, Value, folder_of, is_share, standard_error, summarise
+from miue.selection.cross_validation import Summary, Value, folder_of, is_share, standard_error, summarize
 
 METRICS = ("accuracy", "auroc", "confidence_auroc", "nll", "ece")
 NOTE = (
@@ -169,7 +169,7 @@ def compare(folders: Sequence[Path | str], *, metrics: Mapping[str, OwnMetric] |
     first = read[0]
     compared = []
     for one in read:
-        summaries = {(s.level, s.metric): s for s in summarise(one.values, one.test_share)}
+        summaries = {(s.level, s.metric): s for s in summarize(one.values, one.test_share)}
         same = one.tests == first.tests
         pairs = _differences(one, first) if same and one is not first else {}
         compared.append(Compared(one.name, summaries, pairs, same))

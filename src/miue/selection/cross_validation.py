@@ -146,7 +146,7 @@ def cross_validate(
 ) -> Summaries:
     """Train on every fold with every seed, evaluate on its test bags, and return mean, deviation and interval.
 
-    Of a shard after which runs are missing, nothing is summarised.
+    Of a shard after which runs are missing, nothing is summarized.
 
     Each run is written to ``out/fold_<k>/seed_<s>`` as it ends; what is there is not run again. The folder also
     gets splits.csv, runs.csv (every number) and summary.csv.
@@ -200,12 +200,12 @@ def cross_validate(
         with locked(out, wait=True):
             values = [value for k, seed in runs for value in _values(out, k, seed)]
             _write(out / "runs.csv", values)
-            summaries = summarise(values, _test_share(folds))
+            summaries = summarize(values, _test_share(folds))
             _write(out / "summary.csv", summaries)
     return summaries
 
 
-def summarise(values: Sequence[Value], test_share: float) -> Summaries:
+def summarize(values: Sequence[Value], test_share: float) -> Summaries:
     """Return mean, standard deviation and a 95 % interval of every metric.
 
     The interval is that of the corrected resampled t-test: folds share training bags, so that the variance of

@@ -18,8 +18,8 @@ from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refusing
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".gif")
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "WEBP", "GIF")  # the decoders that a file may ask for
-GREY, WITH_ALPHA = ("1", "L", "LA"), ("LA", "PA", "RGBA", "La", "RGBa")
-EIGHT_BITS = (*GREY, *WITH_ALPHA, "P", "RGB", "CMYK", "YCbCr")
+GRAY, WITH_ALPHA = ("1", "L", "LA"), ("LA", "PA", "RGBA", "La", "RGBa")
+EIGHT_BITS = (*GRAY, *WITH_ALPHA, "P", "RGB", "CMYK", "YCbCr")
 UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, TypeError, KeyError, Image.DecompressionBombError)
 REMEMBERED = 1024  # folders of which sizes are not looked up again
 
@@ -85,7 +85,7 @@ def _headers(folder: Path, _changed: int) -> tuple[tuple[Path, ...], tuple[int, 
 
     The header of each image is looked at.
     """
-    paths, sizes, is_grey = tuple(image_files(folder)), [], True
+    paths, sizes, is_gray = tuple(image_files(folder)), [], True
     for path in paths:
         with refusing(path, "an image that can be read", *UNREADABLE), _opened(path) as image:
             if image.mode not in EIGHT_BITS:
@@ -96,14 +96,14 @@ def _headers(folder: Path, _changed: int) -> tuple[tuple[Path, ...], tuple[int, 
                 raise bag_error(path, "one image", f"{frames}", fix)
             refuse_bytes(path, 3 * image.width * image.height)
             sizes.append(image.size)
-            is_grey = is_grey and image.mode in GREY
+            is_gray = is_gray and image.mode in GRAY
         if sizes[-1] != sizes[0]:
             raise _other_size(path, sizes[0], sizes[-1])
     if not paths:
         raise bag_error(folder, f"images ({', '.join(ENDINGS)})", "none", "check the path")
     width, height = sizes[0]
     visible = sum(not path.name.startswith(".") for path in folder.iterdir())
-    shape = (len(paths), height, width) if is_grey else (len(paths), height, width, 3)
+    shape = (len(paths), height, width) if is_gray else (len(paths), height, width, 3)
     return paths, shape, visible > len(paths)
 
 

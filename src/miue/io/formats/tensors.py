@@ -14,7 +14,7 @@ def as_numpy(path: Path, tensor: Any) -> np.ndarray:
     """Return the numbers of a tensor of torch, those that NumPy has no type for as float32.
 
     Raises:
-        DataError: it claims more than the file holds, or is of no plain numbers (float8, quantised, sparse).
+        DataError: it claims more than the file holds, or is of no plain numbers (float8, quantized, sparse).
     """
     import torch
 

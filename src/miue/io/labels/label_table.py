@@ -78,7 +78,7 @@ def read_label_table(
         path: CSV, or text with tabs or semicolons between columns, or Parquet.
         columns: names of columns by what they mean: bag_id, label, patient.
         slide_table: STAMP's second table, PATIENT and FILENAME, where ``path`` has one row per patient.
-        bag_names: those of the bags that are labelled: where no column is called as one of ids, or none of its
+        bag_names: those of the bags that are labeled: where no column is called as one of ids, or none of its
             cells is among them, the one that holds them is that of the ids.
 
     Raises:

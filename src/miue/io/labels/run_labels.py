@@ -45,16 +45,16 @@ def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...])
             f"labels: none, and {str(splits)!r} lists none for these bags{of_others}; pass --labels TABLE to "
             "evaluate",
         )
-    labelled = replace(bags, labels=Labels.of(numbers), class_names=classes)
+    labeled = replace(bags, labels=Labels.of(numbers), class_names=classes)
     patients = [patient for patient, _ in cells]
     if bags.patients is None and any(
         p and strip_endings(p) != strip_endings(b) for p, b in zip(patients, bags.ids, strict=True)
     ):
-        labelled = replace(labelled, patients=tuple(patients))  # "" of a bag that is not listed: not known
+        labeled = replace(labeled, patients=tuple(patients))  # "" of a bag that is not listed: not known
     others = _describe_others(bags, listed, len(bags) - count - sum(is_other))
     others += f", none for {_with_other_sizes(sum(is_other))}" if any(is_other) else ""
-    text = f"labels: those that the training listed in {str(splits)!r} ({counts_of_classes(labelled)}{others})"
-    return labelled, f"{text}; pass --labels TABLE for others"
+    text = f"labels: those that the training listed in {str(splits)!r} ({counts_of_classes(labeled)}{others})"
+    return labeled, f"{text}; pass --labels TABLE for others"
 
 
 def _with_other_sizes(count: int) -> str:

@@ -103,21 +103,21 @@ def _test_folds(
     Raises:
         DataError: no labels, or a class with too few patients for a bag of it in every split of every fold.
     """
-    labelled = _labelled(bags)
-    if not len(labelled):
+    labeled = _labeled(bags)
+    if not len(labeled):
         raise lacking(
             "the bags",
             "labels to draw a split by",
             "give a table of labels with --labels, in Python load_bags(labels=TABLE)",
         )
-    labels, groups = bags.labels.values[labelled], np.array(bags.patient_groups, object)[labelled]
+    labels, groups = bags.labels.values[labeled], np.array(bags.patient_groups, object)[labeled]
     fewest = 8 if calibration else 3
     wanted = max(2 * count if calibration else count, fewest)
     _check_patients(bags, labels, groups, wanted, purpose, instead if wanted > fewest else "")
-    return [labelled[tested] for _, tested in draw_folds(labels, count, seed, groups=groups)]
+    return [labeled[tested] for _, tested in draw_folds(labels, count, seed, groups=groups)]
 
 
-def _labelled(bags: BagDataset) -> Int64[np.ndarray, "labelled"]:
+def _labeled(bags: BagDataset) -> Int64[np.ndarray, "labeled"]:
     """Return the rows that are divided: labeled, and not out of distribution."""
     return np.flatnonzero(bags.labels.known & ~bags.is_ood.out_of_distribution)
 
@@ -126,7 +126,7 @@ def _fold(
     bags: BagDataset, tested: Int64[np.ndarray, "tested"], shares: Mapping[str, float], seed: int, number: int
 ) -> dict[str, str]:
     """Return the split of each bag in a fold: of those not tested on, a share of what is left for each name."""
-    rest = np.setdiff1d(_labelled(bags), tested)
+    rest = np.setdiff1d(_labeled(bags), tested)
     groups, names = np.array(bags.patient_groups, object), {"test": tested}
     for name, share in shares.items():
         if share:

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Int64
 from miue.common.files import atomic_file
 from miue.pathology.export.patches import Patches
 
-COLOURS = ((74, 144, 217), (214, 39, 40), (230, 159, 0), (0, 158, 115), (204, 121, 167), (86, 180, 233))
+COLORS = ((74, 144, 217), (214, 39, 40), (230, 159, 0), (0, 158, 115), (204, 121, 167), (86, 180, 233))
 """Red, green, blue of each class; they begin again after the last."""
 
 
@@ -85,9 +85,9 @@ def regions(patches: Patches, selection: Selection, origin: tuple[int, int] = (0
         low = patches.coords[rows] - np.asarray(origin)
         boxes = shapely.box(low[:, 0], low[:, 1], low[:, 0] + patches.size, low[:, 1] + patches.size)
         polygons = shapely.get_parts(shapely.union_all(boxes))
-        centres = shapely.points(low + patches.size / 2)
-        of_centre, of_polygon = shapely.STRtree(polygons).query(centres, predicate="within")
-        members = rows[of_centre[np.argsort(of_polygon, kind="stable")]]
+        centers = shapely.points(low + patches.size / 2)
+        of_center, of_polygon = shapely.STRtree(polygons).query(centers, predicate="within")
+        members = rows[of_center[np.argsort(of_polygon, kind="stable")]]
         ends = np.cumsum(np.bincount(of_polygon, minlength=len(polygons)))
         for polygon, inside in zip(polygons, np.split(members, ends[:-1]), strict=True):
             values = _region_measurements(patches, inside, number, selection.class_names, polygon.area)
@@ -125,7 +125,7 @@ def _feature(
         "geometry": {"type": "Polygon", "coordinates": rings},
         "properties": {
             "objectType": kind,
-            "classification": {"name": names[number], "color": list(COLOURS[number % len(COLOURS)])},
+            "classification": {"name": names[number], "color": list(COLORS[number % len(COLORS)])},
             "measurements": {name: _short(value) for name, value in values.items() if np.isfinite(value)},
         },
     }

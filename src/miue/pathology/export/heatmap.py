@@ -42,14 +42,14 @@ class Layer:
         title: over the panel.
         unit: under the color bar.
         range: both ends of the scale.
-        colours: name of the color map.
+        colormap: name of the color map.
     """
 
     column: str
     title: str
     unit: str
     range: tuple[float, float]
-    colours: str
+    colormap: str
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def heatmap_figure(
         patches: of the slide.
         layers: the panels.
         number: the class whose probability is shown.
-        slide: its picture, drawn once by itself and, in grey, under every panel.
+        slide: its picture, drawn once by itself and, in gray, under every panel.
         flags: by which rule patches were flagged and what is promised, in words.
     """
     extent = (0, 0, *slide.size) if slide is not None else _extent_of(patches)
@@ -194,9 +194,9 @@ def heatmap_figure(
     for axis, under, layer in zip(axes[-len(layers) :], bars[-len(layers) :], layers, strict=True):
         values = values_of(layer, patches, number)
         if slide is not None:
-            axis.imshow(_faint_grey(slide.picture), extent=place, cmap="gray", vmin=0, vmax=255)
+            axis.imshow(_faint_gray(slide.picture), extent=place, cmap="gray", vmin=0, vmax=255)
         drawn = _draw_layer(axis, layer, canvas.paint(values), values, place, alpha=1.0 if slide is None else 0.85)
-        _colour_bar(figure, under, drawn, layer, above=bool((values > _just_above(layer)).any()))
+        _color_bar(figure, under, drawn, layer, above=bool((values > _just_above(layer)).any()))
     if patches.flagged is not None:
         _outline(axes[-len(layers)], canvas.paint(patches.flagged.astype(np.float64)), extent, patches.size)
     for axis in axes:
@@ -233,7 +233,7 @@ def _draw_layer(
     return axis.imshow(
         picture,
         extent=place,
-        cmap=layer.colours,
+        cmap=layer.colormap,
         vmin=layer.range[0],
         vmax=layer.range[1],
         interpolation="nearest",
@@ -270,11 +270,11 @@ def _extent_of(patches: Patches) -> Extent:
     return int(low[0]), int(low[1]), int(high[0]), int(high[1])
 
 
-def _faint_grey(picture: UInt8[np.ndarray, "height width 3"]) -> Float64[np.ndarray, "height width"]:
+def _faint_gray(picture: UInt8[np.ndarray, "height width 3"]) -> Float64[np.ndarray, "height width"]:
     return 128 + picture.mean(2) / 2
 
 
-def _colour_bar(figure: Figure, axis: Any, drawn: Any, layer: Layer, *, above: bool) -> None:
+def _color_bar(figure: Figure, axis: Any, drawn: Any, layer: Layer, *, above: bool) -> None:
     bar = figure.colorbar(drawn, cax=axis, orientation="horizontal", extend="max" if above else "neither")
     low, high = layer.range
     bar.set_ticks([low + (high - low) * share for share in (0, 0.25, 0.5, 0.75, 1)])

@@ -7,7 +7,7 @@ untrusted: XML that declares entities or a document type is refused (defusedxml)
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ from shapely.geometry.base import BaseGeometry
 from shapely.strtree import STRtree
 
 from miue.bags.coords import LARGEST_COORD
-from miue.bags.names import strip_endings
 from miue.common.errors import DataError, StorageError, lacking, not_readable
 from miue.common.files import files_with_endings
+from miue.pathology.files_by_name import FilesByName
 
 LEAST_TUMOR = 0.2  # share of a patch's area; Liu & Ji 2024
 SUFFIXES = (".xml", ".geojson", ".json")
@@ -145,17 +145,8 @@ def is_tumor(share: np.ndarray, least: float = LEAST_TUMOR) -> Bool[np.ndarray, 
     return np.asarray(share >= least - 1e-9)
 
 
-@dataclass(frozen=True)
-class AnnotationFiles:
-    """The annotations in a folder: ``<slide>.xml``, ``<slide>.geojson`` or ``<slide>.json`` in any case.
-
-    Attributes:
-        folder: that they are in.
-        by_name: those of each slide by its name, and by what ``strip_endings`` leaves of it.
-    """
-
-    folder: Path
-    by_name: tuple[Mapping[str, Sequence[Path]], Mapping[str, Sequence[Path]]]
+class AnnotationFiles(FilesByName):
+    """The annotations in a folder: ``<slide>.xml``, ``<slide>.geojson`` or ``<slide>.json`` in any case."""
 
     @classmethod
     def at(cls, folder: Path) -> AnnotationFiles:
@@ -165,11 +156,7 @@ class AnnotationFiles:
             StorageError: no such folder, or one that may not be read.
         """
         named = files_with_endings(folder, SUFFIXES, "a folder of annotations", "check --annotations")
-        by_name: tuple[dict[str, list[Path]], dict[str, list[Path]]] = ({}, {})
-        for file in sorted(named, key=lambda file: SUFFIXES.index(file.suffix.lower())):
-            for files, name in zip(by_name, (file.stem, strip_endings(file.stem)), strict=True):
-                files.setdefault(name, []).append(file)
-        return cls(folder, by_name)
+        return cls.index(folder, sorted(named, key=lambda file: SUFFIXES.index(file.suffix.lower())))
 
     def of_slide(self, slide: str) -> Path | None:
         """Return the annotation of a slide, None if there is none.
@@ -177,7 +164,7 @@ class AnnotationFiles:
         Raises:
             DataError: two of them.
         """
-        files = self._named(slide)
+        files = self.named(slide)
         if len(files) > 1:
             raise DataError(
                 item=f"slide {slide!r}",
@@ -189,13 +176,9 @@ class AnnotationFiles:
 
     def of_others(self, slides: Collection[str]) -> list[str]:
         """Return the names of the annotations that are of none of the slides, sorted."""
-        read = {file for slide in slides for file in self._named(slide)}
+        read = {file for slide in slides for file in self.named(slide)}
         every = (file for files in self.by_name[0].values() for file in files)
         return sorted(file.name for file in every if file not in read and not file.name.startswith("."))
-
-    def _named(self, slide: str) -> Sequence[Path]:
-        exact, plain = self.by_name
-        return exact.get(slide) or plain.get(strip_endings(slide), ())
 
 
 def _asap(path: Path) -> Iterator[tuple[str, BaseGeometry]]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
 
-from miue.bags.names import strip_endings
 from miue.common.errors import StorageError, first_few, no_such_file, not_readable, not_stated
 from miue.common.escapes import shortened
 from miue.common.extras import import_extra
 from miue.common.files import files_with_endings, refuse_unreadable
+from miue.pathology.files_by_name import FilesByName
 
 SUFFIXES = (
     *(".svs", ".tif", ".tiff", ".ndpi", ".mrxs", ".scn", ".svslide", ".bif", ".vms", ".vmu", ".czi", ".dcm"),
@@ -29,17 +28,8 @@ OME_LENGTHS = {"nm": 1e-3, "µm": 1.0, "mm": 1e3, "cm": 1e4}
 """Units of OME-XML, in µm."""
 
 
-@dataclass(frozen=True)
-class SlideFiles:
-    """The slides in a folder.
-
-    Attributes:
-        folder: that they are in.
-        by_name: the files by their names, by these without a suffix, and by what ``strip_endings`` leaves of them.
-    """
-
-    folder: Path
-    by_name: tuple[Mapping[str, Sequence[Path]], ...]
+class SlideFiles(FilesByName):
+    """The slides in a folder."""
 
     @classmethod
     def at(cls, folder: Path) -> SlideFiles:
@@ -48,11 +38,7 @@ class SlideFiles:
         Raises:
             StorageError: no such folder, or one that may not be read.
         """
-        by_name: tuple[dict[str, list[Path]], ...] = ({}, {}, {})
-        for file in files_with_endings(folder, SUFFIXES, "a folder of slides", "check --slides"):
-            for files, name in zip(by_name, (file.name, file.stem, strip_endings(file.name)), strict=True):
-                files.setdefault(name, []).append(file)
-        return cls(folder, by_name)
+        return cls.index(folder, files_with_endings(folder, SUFFIXES, "a folder of slides", "check --slides"))
 
     def of_slide(self, slide: str) -> Path:
         """Return the file of ``slide``: of its name, else of its name as bags are joined by names.
@@ -60,9 +46,7 @@ class SlideFiles:
         Raises:
             StorageError: there is none, or are several.
         """
-        names = (slide, slide, strip_endings(slide))
-        found = [files.get(name, ()) for files, name in zip(self.by_name, names, strict=True)]
-        files = next(filter(None, found), ())
+        files = self.named(slide)
         if len(files) == 1:
             return files[0]
         raise StorageError(

@@ -1,0 +1,38 @@
+"""Files that are named after slides: each found by the slide's name as it is written, else without endings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from miue.bags.names import strip_endings
+
+
+@dataclass(frozen=True)
+class FilesByName:
+    """The files in a folder, by the names that a slide may have.
+
+    Attributes:
+        folder: that they are in.
+        by_name: the files by their names, by these without a suffix, and by what ``strip_endings`` leaves of that.
+    """
+
+    folder: Path
+    by_name: tuple[Mapping[str, Sequence[Path]], ...]
+
+    @classmethod
+    def index(cls, folder: Path, files: Iterable[Path]) -> Self:
+        """Return these files of a folder by their names; those of one name stay in their order."""
+        by_name: tuple[dict[str, list[Path]], ...] = ({}, {}, {})
+        for file in files:
+            for named, name in zip(by_name, (file.name, file.stem, strip_endings(file.stem)), strict=True):
+                named.setdefault(name, []).append(file)
+        return cls(folder, by_name)
+
+    def named(self, slide: str) -> Sequence[Path]:
+        """Return the files of a slide: of its name, else of its name as bags are joined by names."""
+        names = (slide, slide, strip_endings(slide))
+        found = (files.get(name, ()) for files, name in zip(self.by_name, names, strict=True))
+        return next(filter(None, found), ())

@@ -29,9 +29,9 @@ from miue.bags.ood_flags import OodFlags
 from miue.bags.segments import BagBatch, Segments
 from miue.bags.summary import summary_table
 from miue.common.arguments import several
-from miue.common.code_of_others import saying_when
 from miue.common.errors import ConfigError, DataError, wrong_type
 from miue.common.result_table import PrintsAsTable, ResultTable
+from miue.common.third_party import noting_when
 
 MAKE_DATASET = "make them of arrays with miue.BagDataset.from_arrays(bags, labels)"
 
@@ -480,7 +480,7 @@ class BagDataset(PrintsAsTable):
         """
         chosen = np.asarray(bags, np.int64)
         segments = Segments(torch.from_numpy(self.sizes[chosen]))
-        with saying_when(lambda: f"in reading {segments.in_words()}, {self.ids[chosen[0]]!r} first"):
+        with noting_when(lambda: f"in reading {segments.in_words()}, {self.ids[chosen[0]]!r} first"):
             parts = self._read(self.instances, chosen)
             whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
             instances = torch.from_numpy(whole if whole.flags.writeable else whole.copy())

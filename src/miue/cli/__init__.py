@@ -17,10 +17,10 @@ from typer import Typer
 
 from miue.cli.app import app
 from miue.cli.interrupt import Interrupted
-from miue.common.code_of_others import error_of_others, told_by_others
 from miue.common.errors import NO_ROOM, MiueError, StorageError, not_stated
 from miue.common.interrupts import all_interrupts_heard
 from miue.common.memory import memory_shortage
+from miue.common.third_party import third_party_error, third_party_traceback
 
 _formatwarning = warnings.formatwarning
 
@@ -34,7 +34,7 @@ def run_commands(commands: Typer, program: str) -> None:
     """Run the command that ``sys.argv`` gives, and end the process.
 
     An error that a user can mend is one sentence and exit status 2, an interrupt 130, 143 if by
-    SIGTERM, or 129 if by SIGHUP. One within the code of others is the traceback of that code and a
+    SIGTERM, or 129 if by SIGHUP. One in third-party code is the traceback of that code and a
     sentence, and exit status 1.
 
     Args:
@@ -43,7 +43,7 @@ def run_commands(commands: Typer, program: str) -> None:
     """
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a name need not be spelt in the encoding of the terminal
+        if isinstance(stream, TextIOWrapper):  # a name may have letters that the terminal's encoding lacks
             stream.reconfigure(errors="backslashreplace")
     warnings.formatwarning = _as_sentence
     try:
@@ -63,8 +63,8 @@ def run_commands(commands: Typer, program: str) -> None:
         if (short := memory_shortage(error)) is not None:
             print(f"{program}: error: {short}", file=sys.stderr)
             sys.exit(2)
-        if told := told_by_others(error):
-            print(f"{told}{program}: error: {error_of_others(error)}", file=sys.stderr)
+        if trace := third_party_traceback(error):
+            print(f"{trace}{program}: error: {third_party_error(error)}", file=sys.stderr)
             sys.exit(1)
         if isinstance(error, WorkerError):  # the traceback of this process says nothing more
             print(f"{program}: error: {error}", file=sys.stderr)

@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import nn
 
-from miue.common.code_of_others import count_as_others
 from miue.common.errors import ConfigError, ModelError
 from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS
 from miue.common.registry import Registry, import_part, part_at
+from miue.common.third_party import count_as_third_party
 
 PartLike = str | type | Callable[..., Any] | nn.Module
 """A name, an import path "package.module:Class", a class, a factory, or a module that is built already."""
@@ -168,7 +168,7 @@ def _named(kind: str, name: str, make: Any) -> Part:
     for own in registry.own_names():
         if registry.path_of_own(own) == path:
             return Part(kind, own, make)
-    count_as_others(module)
+    count_as_third_party(module)
     unsaveable = ""
     if not qualified or "<" in qualified:
         unsaveable = f"{getattr(maker, '__qualname__', repr(maker))} is not a name of a module"

@@ -15,11 +15,11 @@ from torch import Tensor
 from miue.bags.batches import READ_AHEAD, PackedBatches, ordered_batches, read_ahead
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch, Segments
-from miue.common.code_of_others import saying_when
 from miue.common.devices import evaluated_on, torch_device
 from miue.common.errors import DataError, MiueError, lacking
 from miue.common.progress import bar
 from miue.common.seeds import derive_seed
+from miue.common.third_party import noting_when
 from miue.common.torch_state import own_torch_state
 from miue.distributions import PredictiveDistribution
 from miue.methods import BatchPrediction, Method
@@ -146,7 +146,7 @@ def _run(
             shown.advance(task, len(group))
             if batch is not None:
                 names = [bags.ids[position] for position in kept]
-                with saying_when(partial(_which_bags, names, batch)):
+                with noting_when(partial(_which_bags, names, batch)):
                     part = _Part(kept, *_predict_batch(method, names, batch.to(device), estimator, seed, scores))
                 yield part
 

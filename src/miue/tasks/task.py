@@ -13,11 +13,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from miue.common.code_of_others import error_of_others, told_by_others
 from miue.common.errors import ConfigError, MiueError, error_from_json, error_to_json
 from miue.common.locks import locked
 from miue.common.memory import memory_shortage
 from miue.common.registry import import_part
+from miue.common.third_party import third_party_error, third_party_traceback
 
 _shown: ContextVar[Callable[[float], None] | None] = ContextVar("shown", default=None)
 
@@ -109,8 +109,8 @@ def answer(request: Mapping[str, Any], miue: str = "", import_from: Sequence[str
     except Exception as error:
         if (short := memory_shortage(error)) is not None:
             return {"error": error_to_json(short)}
-        told = told_by_others(error)
-        return {"traceback": f"{told}{error_of_others(error)}" if told else traceback.format_exc()}
+        trace = third_party_traceback(error)
+        return {"traceback": f"{trace}{third_party_error(error)}" if trace else traceback.format_exc()}
 
 
 def read_answer(task: Task, said: Mapping[str, Any]) -> Outcome:

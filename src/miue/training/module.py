@@ -16,11 +16,11 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from miue.bags.batches import PackedBatches, ordered_batches, shuffled_batches
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch
-from miue.common.code_of_others import saying_when
 from miue.common.double_precision import in_double
 from miue.common.errors import ConfigError, DataError, ModelError
 from miue.common.processes import average_gradients, sum_over_processes, take_from_first
 from miue.common.seeds import derive_seed
+from miue.common.third_party import noting_when
 from miue.methods import Method
 from miue.methods.returned import check_log_probabilities, check_loss
 from miue.model.config import TrainingConfig
@@ -171,7 +171,7 @@ class TrainingModule(pl.LightningModule):
         the mean over bags, so that this process's counts as its share of the bags, times the number of processes.
         """
         epoch = self.current_epoch + 1
-        with saying_when(lambda: f"in training epoch {epoch}, for {batch.segments.in_words()}"):
+        with noting_when(lambda: f"in training epoch {epoch}, for {batch.segments.in_words()}"):
             loss = check_loss(self.method, self.method.loss(batch, epoch))
         processes = self.trainer.world_size
         share = batch.segments.num_bags / self.bags_of_update if processes > 1 else 1.0
@@ -189,7 +189,7 @@ class TrainingModule(pl.LightningModule):
     def validation_step(self, batch: BagBatch, batch_idx: int) -> None:
         """Add up NLL and errors of labeled bags."""
         method, bags = self.method, batch.segments.num_bags
-        with saying_when(lambda: f"in validation, for {batch.segments.in_words()}"):
+        with noting_when(lambda: f"in validation, for {batch.segments.in_words()}"):
             found = check_log_probabilities(method, method.network, method.bag_log_probabilities(batch), bags)
         self._sums.add_validation(found, batch.labels)
 

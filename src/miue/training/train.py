@@ -18,7 +18,6 @@ from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.labels import LabelSequence
 from miue.bags.segments import as_float
 from miue.common.arguments import checked, several
-from miue.common.code_of_others import saying_when
 from miue.common.devices import torch_device
 from miue.common.errors import ConfigError, DataError, first_repeated, repeated, unknown_name
 from miue.common.files import read_json, write_json
@@ -26,6 +25,7 @@ from miue.common.locks import locked
 from miue.common.option_types import Option
 from miue.common.progress import tracked
 from miue.common.terminal import say
+from miue.common.third_party import noting_when
 from miue.common.torch_state import own_torch_state
 from miue.io.splits.files import write_splits
 from miue.methods import Method
@@ -218,7 +218,7 @@ def _prepare(method: Method, plan: Plan, bags: BagDataset, folder: Path | None, 
     batches = ordered_batches(plan.train, BATCH_INSTANCES)
     shown = progress and not batches.in_memory
     read = tracked(batches, "measuring feature scales", shown=shown, total=len(batches), unit="batches")
-    with saying_when(lambda: "in measuring feature scales"):
+    with noting_when(lambda: "in measuring feature scales"):
         first.learn_inputs(as_float(batch.instances) for batch in read)
     for encoder in others:
         encoder.load_state_dict(dict(first.named_buffers()), strict=False)

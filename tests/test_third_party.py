@@ -14,7 +14,7 @@ from made_bags import train_one_epoch
 import miue
 from miue.bags.dataset import BagDataset
 from miue.cli import main
-from miue.common import code_of_others
+from miue.common import third_party
 from miue.tasks import Task
 from miue.tasks.task import answer
 
@@ -23,7 +23,7 @@ WORDS = "--network parts_of_others:FailsInUse --method softmax --set max_epochs=
 
 @pytest.fixture(autouse=True)
 def _of_this_test_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_of_others, "PACKAGES", set())
+    monkeypatch.setattr(third_party, "PACKAGES", set())
 
 
 def test_a_command_shows_the_traceback_of_that_code_alone_and_a_sentence(
@@ -56,6 +56,6 @@ def test_an_error_in_prediction_names_the_bags(bags: BagDataset, monkeypatch: py
 def test_a_worker_answers_with_the_same(tmp_path: Path) -> None:
     task = Task("one", "parts_of_others:fail", {}, tmp_path / "part")
     assert answer(task.to_json())["traceback"].count("  File") > 1
-    code_of_others.count_as_others("parts_of_others.x")
+    third_party.count_as_third_party("parts_of_others.x")
     said = answer(task.to_json())["traceback"]
     assert said.count("  File") == 1 and "\nparts_of_others:fail: expected no error" in said

@@ -1,4 +1,4 @@
-"""Errors within the code of other packages, told with the part of the traceback that is of that code."""
+"""Errors in third-party code, such as a network of one's own, shown with the traceback of that code alone."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from miue.common.errors import MiueError, ModelError
 
 PACKAGES: set[str] = set()
-"""The outermost packages of the parts that are not of miue and that this process was given."""
+"""The outermost packages of the parts that are not of miue and that this process uses."""
 
 
-def count_as_others(module: str) -> None:
-    """Count a module, and all of the package that it is in, as code of others; torch is who all others call."""
+def count_as_third_party(module: str) -> None:
+    """Count a module, and the whole package that it is in, as third-party code; torch, which all call, is none."""
     PACKAGES.update({module.partition(".")[0]} - {"torch"})
 
 
 @contextmanager
-def saying_when(when: Callable[[], str]) -> Iterator[None]:
+def noting_when(when: Callable[[], str]) -> Iterator[None]:
     """Add to an error that is not miue's own when it was met; a traceback ends with it."""
     try:
         yield
@@ -29,17 +29,17 @@ def saying_when(when: Callable[[], str]) -> Iterator[None]:
         raise
 
 
-def told_by_others(error: BaseException) -> str:
-    """Return the traceback of an error from where the code of others begins, "" where it never ran."""
+def third_party_traceback(error: BaseException) -> str:
+    """Return the traceback of an error from where third-party code begins, "" where none ran."""
     trace = error.__traceback__
-    while trace is not None and not _is_of_others(trace.tb_frame.f_globals):
+    while trace is not None and not _is_third_party(trace.tb_frame.f_globals):
         trace = trace.tb_next
     return "".join(traceback.format_exception(type(error), error, trace)) if trace else ""
 
 
-def error_of_others(error: BaseException) -> ModelError:
-    """Return what to say of an error for which ``told_by_others`` returns a traceback."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if _is_of_others(frame.f_globals)]
+def third_party_error(error: BaseException) -> ModelError:
+    """Return what to say of an error for which ``third_party_traceback`` returns a traceback."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if _is_third_party(frame.f_globals)]
     said = traceback.format_exception_only(error)
     return ModelError(
         item=f"{frames[-1].f_globals['__name__']}:{frames[-1].f_code.co_qualname}",
@@ -49,5 +49,5 @@ def error_of_others(error: BaseException) -> ModelError:
     )
 
 
-def _is_of_others(names: dict[str, object]) -> bool:
+def _is_third_party(names: dict[str, object]) -> bool:
     return str(names.get("__name__")).partition(".")[0] in PACKAGES

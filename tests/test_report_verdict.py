@@ -215,7 +215,7 @@ def test_the_mean_confidence_is_beside_its_difference_from_the_accuracy(tmp_path
     at = shown.texts.index("mean confidence\u00a0%")
     assert shown.texts[at + 1] == "confidence − accuracy (points)"
     assert "70.0 1 no interval −25.0" in shown.text
-    assert "it is the same in every resample, which tells no interval" in shown.text
+    assert "it is the same in every resample, which gives no interval" in shown.text
 
 
 def test_without_labels_the_verdict_says_what_labels_would_add() -> None:

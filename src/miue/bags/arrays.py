@@ -168,7 +168,7 @@ def bag_array(bag: Any, name: str) -> np.ndarray:
 
 
 def check_unmasked(values: Any, item: str) -> None:
-    """Raise where values are masked: below the mask stands a number that is none of the data.
+    """Raise where values are masked: the number below a mask is none of the data.
 
     Raises:
         DataError: a masked array.

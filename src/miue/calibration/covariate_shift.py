@@ -93,7 +93,7 @@ def estimate_log_ratios(
 ) -> tuple[Float64[np.ndarray, "n"], Float64[np.ndarray, "m"]]:
     """Return the log density ratio, new over calibration, of the calibration bags and of the new ones.
 
-    A logistic regression on standardized columns tells one from the other; the ratio is p / (1 − p) · n / m. Each
+    A logistic regression on standardized columns separates the two; the ratio is p / (1 − p) · n / m. Each
     bag is judged by the regression of the folds that do not have it. Another one has the squares of the columns
     too, for shifts to both ends or to the middle; that of the two is taken which judges bags better (log loss).
 

@@ -36,7 +36,7 @@ def kept_on_interrupt(say: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def quiet_interrupt() -> Iterator[None]:
-    """End without a word at an interrupt of the block, of which another process tells."""
+    """End without a message at an interrupt of the block, which another process reports."""
     try:
         yield
     except KeyboardInterrupt as error:

@@ -70,7 +70,7 @@ def _acquired(lock: BaseFileLock, output: Path, *, wait: bool) -> Iterator[None]
         if error.errno not in UNSUPPORTED:
             raise cannot_write(output, error) from error
         warn_user(
-            f"{str(output)!r} lies on a file system without locks ({error.strerror}): "
+            f"{str(output)!r} is on a file system without locks ({error.strerror}): "
             "let no other process write there meanwhile",
         )
         yield

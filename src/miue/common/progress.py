@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 
 
 def bar(unit: str, *, shown: bool, kept: bool = True) -> Progress:
-    """Return a bar that counts ``unit`` and tells the time left.
+    """Return a bar that counts ``unit`` and shows the time left.
 
     Args:
         unit: what is counted.
@@ -41,6 +41,6 @@ def tracked(
     unit: str = "bags",
     kept: bool = True,
 ) -> Iterator[Item]:
-    """Yield ``items`` while a bar tells how far it is."""
+    """Yield ``items`` while a bar shows how many are done."""
     with bar(unit, shown=shown, kept=kept) as progress:
         yield from progress.track(items, description=doing, total=total)

@@ -19,8 +19,8 @@ from miue.calibration.binomial import grouped_error_intervals
 from miue.evaluation.metrics import RECALL, Counts, WeightedMetric
 
 ENOUGH = 0.5  # share of resamples in which a metric must be defined
-ONE_OWNER = "one patient or bag alone tells no interval"
-NO_SPREAD = "it is the same in every resample, which tells no interval"
+ONE_OWNER = "one patient or bag alone gives no interval"
+NO_SPREAD = "it is the same in every resample, which gives no interval"
 LOSSES = {"brier": 2.0, "nll": np.inf, "aurc": 1.0}
 """Metrics that errors make high, and the highest that each can be."""
 _NEAR = 1e-12

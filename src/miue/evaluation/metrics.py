@@ -107,7 +107,7 @@ class WeightedMetric:
         reason: why the metric is undefined for the items as they are; empty where it is defined.
         pairs: what a share, or each AUROC that the metric is the mean of, compares; none of other metrics.
         rise: how much a loss grows with the share of errors, of items that are all right or all wrong, of which
-            no resample tells it; None of other items and metrics.
+            no resample shows it; None of other items and metrics.
     """
 
     function: Callable[[Int64[np.ndarray, "draws owners"]], Float64[np.ndarray, "draws"]] = field(repr=False)

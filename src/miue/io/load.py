@@ -94,8 +94,8 @@ def load_bags(
     labeled = label_bags(found, labels, classes)
     if alike := describe_patients_alike(labeled.bags):
         labeled = replace(labeled, notes=(*labeled.notes, alike))
-    if not features and (telling := _label_columns(labeled.bags)):
-        note = describe_label_columns(telling, HOW_TO_CHOOSE)
+    if not features and (leaking := _label_columns(labeled.bags)):
+        note = describe_label_columns(leaking, HOW_TO_CHOOSE)
         labeled = replace(labeled, notes=(*labeled.notes, note))
     assigned = assign_splits(labeled, splits, fold, skip_bad=skip_bad)
     if validation_share is not None:

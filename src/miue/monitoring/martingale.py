@@ -86,7 +86,7 @@ def power_bets(p_values: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "n bet
 def step_bets(p_values: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "n bets"]:
     """Return log q / c of p-values below a cut c, log (1 − q) / (1 − c) above: bets on the share below.
 
-    The odds of q are those of c times or over `ODDS`. Where two classes are told apart, the probabilities of one
+    The odds of q are those of c times or over `ODDS`. Where two classes are separated, the probabilities of one
     are the smallest p-values: of another class mix, more or fewer of them are below its share, and none is smaller
     than before, so that power bets win little.
     """

@@ -20,7 +20,7 @@ from miue.evaluation.items import Items
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
 
-INSIDE, OUTSIDE = "#1b6ca8", ("#d1495b", "#edae49", "#66a182", "#8d6a9f")  # told apart with any color vision
+INSIDE, OUTSIDE = "#1b6ca8", ("#d1495b", "#edae49", "#66a182", "#8d6a9f")  # distinct with any color vision
 UNSTATED = "#8a929a"
 INK = "#333333"
 MAX_SHOWN = 24  # instances of one bag

@@ -1,4 +1,4 @@
-"""Pictures of the most telling instances of each bag, as one small strip per bag."""
+"""Pictures of the most uncertain and the most probable instances of each bag, as one small strip per bag."""
 
 from __future__ import annotations
 

@@ -51,7 +51,6 @@ def read_long_table(
         ConfigError: ``columns`` has a meaning that there is not.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     files = TableFiles.at(path, columns or {})
     source, header = files.source, [*files.header, *((BAG,) if files.of_one_bag else ())]
@@ -68,11 +67,7 @@ def read_long_table(
         raise lacking(f"table {source!r}", "at least one row")
     table = pa.concat_tables([part for _, part in parts])
     place_of = _places(files, parts)
-    columns_read = {meaning: table.column(name) for meaning, name in known.items()}
-    cells = {
-        meaning: column.to_numpy() if meaning in COORDS else texts_of_column(pc.utf8_trim_whitespace(column))
-        for meaning, column in columns_read.items()
-    }
+    cells = {meaning: _cells(table.column(name), meaning) for meaning, name in known.items()}
     if len(nameless := np.flatnonzero(cells[BAG] == "")):
         item = f"table {source!r}, {place_of(int(nameless[0]))}"
         raise DataError(item=item, wanted="a bag_id", got="nothing", fix="fill it in")
@@ -166,6 +161,13 @@ def _parts_of_features(
             yield pa.table(dict.fromkeys(names, np.full(missing[file], np.nan, np.float32)))
 
 
+def _cells(column: Any, meaning: str) -> np.ndarray:
+    """Return the M cells of a column: numbers of coords, else texts without the spaces around them."""
+    import pyarrow.compute as pc
+
+    return column.to_numpy() if meaning in COORDS else texts_of_column(pc.utf8_trim_whitespace(column))
+
+
 def _places(files: TableFiles, parts: Sequence[tuple[Path, Any]]) -> Callable[[int], str]:
     """Return what says where a row is, as "line 3", of a folder "line 3 of 's1.csv'"."""
     starts: list[int] = []
@@ -233,8 +235,8 @@ def _repeats_note(bag: np.ndarray, values: np.ndarray, cells: Mapping[str, np.nd
     """
     places = [cells[name] for name in COORDS if name in cells]
     placed = len(places) == len(COORDS) and bool(np.isfinite(places).all())
-    told_by = np.stack(places, 1) if placed else values
-    row_hashes = np.array([hash(row.tobytes()) for row in told_by])
+    compared = np.stack(places, 1) if placed else values
+    row_hashes = np.array([hash(row.tobytes()) for row in compared])
     again = len(bag) - 1 - int(number_equal_rows(np.stack([bag, row_hashes], 1)).max())
     where = (
         "lie where another row of their bag does" if placed else "have all features of another row of their bag"

@@ -377,6 +377,7 @@ def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
     [
         ("slide_id,label\na,x\na,y\n", "bag 'a' of .*: expected one row, got 2; keep"),
         ("slide_id,label\na,x\na.svs,y\n", "bag 'a' of .*: expected one row, got 2; keep"),
+        ("slide_id,label\na,x\na,y\nb,x\nb,x\nb,x\nc,y\nd,x\nd,x\n", "got 2, and several for 2 other bags; keep"),
         ("slide_id,label\na,x\n,y\n", r"line 3: expected the name of a bag, got nothing"),
         ("slide_id,label\n", "expected at least one row"),
     ],
@@ -597,3 +598,14 @@ def test_a_column_of_splits_is_no_label_and_those_of_folds_come_before_it(tmp_pa
     assert found.folds == {0: ("train", "test")}
     path.write_text("slide_id\tKRAS\tsplit\tfold_0\na\t1\ttrain\ttest\nb\t0\ttest\ttrain\n")
     assert read_label_table(path).folds == {0: ("test", "train")}
+
+
+@pytest.mark.parametrize("column", ["case_submitter_id", "bcr_patient_barcode"])
+def test_a_clinical_table_of_tcga_names_its_patients(tmp_path: Path, column: str) -> None:
+    for name in SLIDES_OF_TCGA:
+        made_files.trident(tmp_path / "f", name, np.ones((2, 3), np.float32))
+    rows = [f"{name[:12]},{'ab'[number % 2]}" for number, name in enumerate(SLIDES_OF_TCGA)]
+    opened = load_bags(tmp_path / "f", labels=table(tmp_path, "\n".join([f"{column},Diagnosis", *rows])))
+    assert opened.bags.labels.values.tolist() == [0, 1, 0, 1]
+    assert opened.bags.patients is not None
+    assert list(opened.bags.patients) == [name[:12] for name in SLIDES_OF_TCGA]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-PATIENT_COLUMNS = ("case_id", "patient_id", "patient", "case", "submitter_id")
+OF_TCGA = ("submitter_id", "case_submitter_id", "bcr_patient_barcode")  # what its clinical tables call a patient
+PATIENT_COLUMNS = ("case_id", "patient_id", "patient", "case", *OF_TCGA)
 LABEL_COLUMNS = ("label", "target", "class", "diagnosis")
 BAG = "bag_id"
 OF_BAGS = ("label", "patient", "split", "is_ood", "ood_set")

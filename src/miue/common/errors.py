@@ -210,7 +210,7 @@ def lacking(item: str, wanted: str, fix: str = "check the file") -> DataError:
     return DataError(item=item, wanted=wanted, got="none", fix=fix)
 
 
-def repeated(item: str, wanted: str, count: int, fix: str = "keep one of them") -> DataError:
+def repeated(item: str, wanted: str, count: int | str, fix: str = "keep one of them") -> DataError:
     """Return the error for what is there several times and may be there once."""
     return DataError(item=item, wanted=wanted, got=f"{count}", fix=fix)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.classes import called_negative, check_names_given, known_labels, quoted_order
-from miue.bags.column_names import lower_case
+from miue.bags.column_names import OF_TCGA, lower_case
 from miue.common.errors import ConfigError, DataError, first_few, missing_column
 from miue.common.tables import read_columns, read_header
 from miue.distributions.categorical import SUM_TO_ONE
@@ -23,7 +23,7 @@ POSITIVE = ("p", "prob", "probability", "y_prob", "y_score", "score")
 PREDICTED = ("predicted", "prediction", "pred", "y_pred", "predicted_label", "predicted_class")
 NO_CLASSES = ("value", "val", "threshold", "pred", "predicted", "max", "min", "mean", "std")
 """What follows a prefix in columns that are no probability of a class."""
-PATIENTS = ("patient", "patient_id", "patientid", "subject", "subject_id", "case", "case_id", "case_submitter_id")
+PATIENTS = ("patient", "patient_id", "patientid", "subject", "subject_id", "case", "case_id", *OF_TCGA)
 PREFIXES = ("p", "prob", "probability", "proba", "y_prob")
 
 

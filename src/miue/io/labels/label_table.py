@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -245,7 +246,12 @@ def _check_ids(path: Path, ids: Sequence[str], column: str) -> None:
         item = f"bag {twice!r} of {str(path)!r}, column {column!r}"
         own = f"in a column slide_id or the one of {how_to_specify(BAG)}"
         fix = f"keep one of them; a patient's slides need names of their own, {own}"
-        raise repeated(item, "one row", len(find_rows(twice, ids)), fix)
+        rows = f"{len(find_rows(twice, ids))}"
+        counts = Counter(normalize("NFC", name) for name in ids)
+        others = sum(count > 1 for name, count in counts.items() if name != twice)
+        if others:
+            rows += f", and several for {plural(others, 'other bag')}"
+        raise repeated(item, "one row", rows, fix)
 
 
 def _no_column(path: Path, what: str, known: Sequence[str], columns: Iterable[str]) -> DataError:

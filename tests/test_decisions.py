@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import run
 from made_bags import separable_bags
 
 import miue
@@ -32,6 +33,7 @@ from miue.evaluation import evaluate
 from miue.evaluation.decisions import DecisionEvaluation, evaluate_decisions
 from miue.predictions.folder import Predictions, read_predictions, read_tables
 from miue.predictions.provenance import Provenance
+from miue.report.worklist import worklist
 
 
 def by_hand(**changes: object) -> Calibration:
@@ -236,6 +238,26 @@ def test_accepted_bags_without_a_label_or_out_of_distribution_count_for_no_error
     assert after.not_accepted["fax"].value == 0.5
 
 
+def test_an_accepted_bag_with_an_empty_set_is_said_wherever_decisions_are(table: Path, tmp_path: Path) -> None:
+    strict = PredictionSets(score="lac", error=0.1, per_class=False, thresholds=(0.07, 0.07), bags=(90, 90))
+    rules = by_hand(prediction_sets=strict)
+    rules.save(tmp_path / "rules.json")
+    words = ("decide", table, "--calibration", tmp_path / "rules.json")
+    said = " ".join(run(*words, "--out", tmp_path / "decided").split())
+    assert "2 accepted, 1 deferred, 2 called out of distribution; 3 prediction sets are empty" in said
+    counts = run(*words, "--out", tmp_path / "again", "--json")
+    assert json.loads(counts[counts.index("{") :])["empty_sets"] == 3
+    assert "also where it is accepted" in " ".join(run("evaluate", tmp_path / "decided").split())
+    decided = read_predictions(tmp_path / "decided")
+    assert decided.bags.decisions is not None
+    assert decided.bags.decisions.empty_sets.tolist() == [True, True, True, False, False]
+    looked = [row["slide"] for row in worklist(decided).rows if row["look"] == "first"]
+    assert looked == ["011", "010", "009", "007", "008"]
+    page = tmp_path / "report.html"
+    run("report", tmp_path / "decided", "--out", page)
+    assert "2 of the accepted have an empty prediction set: look at them, too." in page.read_text("utf-8")
+
+
 def test_calibrated_probabilities_are_judged_beside_the_labels(table: Path) -> None:
     metrics = evaluate(decide(read_tables(table), by_hand())).to_json()["decisions"]["metrics"]
     odds = np.sqrt([9, 1 / 9, 55 / 45, 19])  # of the label, at temperature 2
@@ -249,7 +271,7 @@ def test_calibrated_probabilities_are_judged_beside_the_labels(table: Path) -> N
 
 
 def test_an_empty_prediction_set_is_explained_where_there_is_one(table: Path) -> None:
-    text = "with lac none is probable enough"
+    text = "An empty set: no class is probable enough."
     decided = decide(read_tables(table), by_hand())
     assert text not in " ".join(str(evaluate(decided)).split())
     decisions = decided.bags.decisions

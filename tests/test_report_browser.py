@@ -358,9 +358,12 @@ def test_decisions_are_listed_filtered_and_explained(browser: Any, tmp_path: Pat
     rules = calibrate(Predictions(inside, None), class_names=("no", "yes"), **goals)  # type: ignore[arg-type]
     assert rules.deferral is not None
     stricter = rules.deferral.model_copy(update={"threshold": 0.3})
-    decided = decide(given, rules.model_copy(update={"deferral": stricter}))
+    assert rules.prediction_sets is not None
+    sets = rules.prediction_sets.model_copy(update={"thresholds": (0.2, 0.2)})
+    decided = decide(given, rules.model_copy(update={"deferral": stricter, "prediction_sets": sets}))
     decisions = decided.bags.decisions
     assert decisions is not None
+    assert (decisions.accepted & decisions.empty_sets).any()
     out = tmp_path / "report.html"
     write_report(out, [("x", decided)], resampling=Resampling(20))
     shown = Opened(browser, out)
@@ -368,10 +371,13 @@ def test_decisions_are_listed_filtered_and_explained(browser: Any, tmp_path: Pat
         ("sent", decisions.deferred),
         ("flagged", decisions.flagged),
         ("given", decisions.accepted),
+        ("empty", decisions.empty_sets),
     ):
         assert 0 < wanted.sum() < len(given.bags)
         shown.page.select_option("#bags-filter", choice)
         assert shown.text("#bags-count") == f"{wanted.sum()} of 120 bags"
+    reasons = shown.page.locator("#bags-table tbody td.long").all_inner_texts()
+    assert reasons and all(reason.endswith("; empty prediction set") for reason in reasons)
     shown.page.select_option("#bags-filter", "sent")
     shown.page.fill("#bags-search", "deferred")
     assert shown.text("#bags-count") == f"{decisions.deferred.sum()} of 120 bags"

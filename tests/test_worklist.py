@@ -22,6 +22,7 @@ import miue.calibration
 from miue.calibration import Calibration
 from miue.calibration.deferral import Deferral
 from miue.calibration.false_alarms import FalseAlarms
+from miue.calibration.prediction_sets import PredictionSets
 from miue.common.errors import ConfigError
 from miue.common.escapes import escape_formula
 from miue.distributions import Categorical, Dirichlet
@@ -30,7 +31,7 @@ from miue.predictions.decisions import OUT_OF_DISTRIBUTION, Decisions
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
 from miue.predictions.validation_quantiles import ValidationQuantiles
-from miue.report.reasons import BETWEEN, DEFERRED, FAR, FEW, FLAGGED, UNSURE, Limits
+from miue.report.reasons import BETWEEN, DEFERRED, EMPTY, FAR, FEW, FLAGGED, UNSURE, Limits
 from miue.report.worklist import worklist, write_worklist
 
 
@@ -153,7 +154,7 @@ def test_a_worklist_says_what_it_cannot_judge() -> None:
     p = torch.tensor([[0.4, 0.6], [0.99, 0.01]], dtype=torch.float64)
     given = Predictions(table(Categorical(p), ["a", "b"]), None)
     made_list = worklist(given)
-    assert set(made_list.not_judged) == {FLAGGED, DEFERRED, UNSURE, FAR, FEW, BETWEEN}
+    assert set(made_list.not_judged) == {FLAGGED, DEFERRED, EMPTY, UNSURE, FAR, FEW, BETWEEN}
     assert [row["slide"] for row in made_list.rows] == ["a", "b"]
     assert {row["look"] for row in made_list.rows} == {"routine"}
     assert made_list.rows[0]["patches"] is None
@@ -223,9 +224,51 @@ def test_a_calibration_of_probabilities_alone_leaves_it_to_the_limits_what_is_fi
     called = np.array([OUT_OF_DISTRIBUTION, *["0"] * 11], object)
     bags = replace(given.bags, decisions=Decisions(called, np.array([""] * 12)))
     alone = Predictions(bags, given.instances, Provenance(calibration=flagging))
-    assert worklist(alone).not_judged == {DEFERRED: "the calibration has no such rule"}
+    assert worklist(alone).not_judged == dict.fromkeys((DEFERRED, EMPTY), "the calibration has no such rule")
     assert [row["slide"] for row in worklist(alone).rows if row["look"] == "first"] == ["s0"]
     assert worklist(alone).order == "within a reason the highest entropy first"
+
+
+def with_sets(given: Predictions, empty: list[int], **rules: Any) -> Predictions:
+    """The predictions with prediction sets, of which the named rows are empty, by a calibration with ``rules``."""
+    decisions = given.bags.decisions
+    assert decisions is not None
+    sets = np.eye(2, dtype=bool)[given.bags.predicted]
+    sets[empty] = False
+    made_by = Calibration(class_names=("0", "1"), **rules).model_dump(mode="json")
+    bags = replace(given.bags, decisions=replace(decisions, prediction_sets=sets))
+    return replace(given, bags=bags, provenance=Provenance(calibration=made_by))
+
+
+SETS = PredictionSets(score="lac", error=0.1, per_class=False, thresholds=(0.2, 0.2), bags=(99, 99))
+ALARMS = FalseAlarms(score="entropy", threshold=0.5, rate=0.05, confidence=None, bags=100, rank=96)
+
+
+def test_a_slide_with_an_empty_prediction_set_is_first_also_where_it_is_accepted() -> None:
+    made_list = worklist(with_sets(decided(), [2, 11], prediction_sets=SETS, false_alarms=ALARMS))
+    assert [row["slide"] for row in made_list.rows if row["look"] == "first"] == ["s4", "s2", "s11"]
+    kinds = [[part.split(" (")[0] for part in row["reason"].split("; ")] for row in made_list.rows[:3]]
+    assert kinds == [[FLAGGED], [DEFERRED, EMPTY], [EMPTY]]
+    assert made_list.rows[2]["decision"] == "0"  # its class, which the guarantee of the accepted bags counts
+    assert made_list.rows[2]["reason"] == f"{EMPTY} (no class is probable enough, the highest has 0.60)"
+    assert made_list.judged[EMPTY] == "no class is probable enough for the calibrated sets (coverage 0.9)"
+    assert worklist(decided()).not_judged == {EMPTY: "the calibration has no such rule"}
+    assert worklist(worrying()).not_judged[EMPTY] == "the model is not calibrated"
+
+
+def test_empty_sets_are_first_also_where_a_calibration_has_no_other_rule() -> None:
+    names = np.array(["0"] * 12, object)
+    plain = replace(worrying(), bags=replace(worrying().bags, decisions=Decisions(names, names)))
+    made_list = worklist(with_sets(plain, [3], prediction_sets=SETS), Limits(distance=2.0))
+    assert [row["slide"] for row in made_list.rows if row["look"] == "first"] == ["s10", "s3"]
+
+
+def test_a_warning_says_where_it_is_the_empty_sets_that_make_a_list_long() -> None:
+    few, many = [3, 5], [3, 5, 6, 7]
+    assert worklist(with_sets(decided(), many, prediction_sets=SETS)).warning.endswith(
+        "a higher --coverage, or the new bags differ from the calibration bags"
+    )
+    assert "--coverage" not in worklist(with_sets(decided(), few, prediction_sets=SETS)).warning
 
 
 def test_a_worklist_never_puts_more_first_than_the_calibration_does(tmp_path: Path) -> None:

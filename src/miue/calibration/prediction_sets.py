@@ -60,7 +60,11 @@ class PredictionSetGoal:
 
 
 class PredictionSets(BaseModel):
-    """Class c is in a bag's set where its score is at most ``thresholds[c]``."""
+    """Class c is in a bag's set where its score is at most ``thresholds[c]``.
+
+    With ``aps`` the most probable class is always in it: its score is its probability, which is above a threshold
+    where the bag is more certain than nearly all others.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -84,8 +88,11 @@ class PredictionSets(BaseModel):
         return f"a set misses the label with chance ≤ {self.error:g}, {over}"
 
     def of(self, probabilities: Float64[np.ndarray, "n C"]) -> Bool[np.ndarray, "n C"]:
-        """Return which classes are in the set of each bag; a set may be empty."""
-        return SET_SCORES[self.score](probabilities) <= np.array(self.thresholds)
+        """Return which classes are in the set of each bag; with ``lac`` a set may be empty."""
+        sets: Bool[np.ndarray, "n C"] = SET_SCORES[self.score](probabilities) <= np.array(self.thresholds)
+        if self.score == "aps":
+            sets[np.arange(len(sets)), probabilities.argmax(1)] = True
+        return sets
 
 
 def fit_prediction_sets(

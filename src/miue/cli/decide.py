@@ -13,7 +13,7 @@ from miue.cli.outputs import keeps_inputs
 from miue.cli.shift_warning import warn_of_shift
 from miue.common.folder_kinds import PREDICTIONS
 from miue.common.outputs import refuse_existing
-from miue.common.plural import plural
+from miue.common.plural import is_or_are, plural
 from miue.common.terminal import say, say_json
 
 
@@ -58,6 +58,8 @@ def decide(
         "deferred": int(decisions.deferred.sum()),
         "out_of_distribution": int(decisions.flagged.sum()),
     }
+    if rules.prediction_sets is not None:
+        counts["empty_sets"] = int(decisions.empty_sets.sum())
     written = None if rules.instances is None else read_predictions(out).instances
     if written is not None:
         counts["flagged_instances"] = sum((written.flagged_by_bag() or {}).values())
@@ -72,6 +74,9 @@ def decide(
             flagged = "none called out of distribution, for which the calibration has no rule"
         if rules.deferral is None and rules.false_alarms is None:
             accepted, flagged = "no rule of the calibration defers bags", "nor calls them out of distribution"
+        if counts.get("empty_sets"):
+            empty = counts["empty_sets"]
+            flagged += f"; {plural(empty, 'prediction set')} {is_or_are(empty)} empty"
         flags = "" if rules.instances is None else "; there are no instances to flag"
         if written is not None:
             flags = f"; {counts['flagged_instances']:,} of {plural(len(written), 'instance')} flagged"

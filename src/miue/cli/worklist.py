@@ -67,10 +67,11 @@ def worklist(
 ) -> None:
     """List the bags to review first, with reasons.
 
-    With a calibration, its decisions alone determine which bags come first: those called out of distribution,
-    then those deferred. Without one, bags come first that differ from those the model was validated on: far from
-    the training data, model unsure, in between classes, or few instances. Bags with the same reason are
-    sorted by how far out of distribution they are. All others are routine. Labels are not read.
+    With a calibration, it alone determines which bags come first: those called out of distribution, then those
+    deferred, then those with an empty prediction set. Without one, bags come first that differ from those the
+    model was validated on: far from the training data, model unsure, in between classes, or few instances. Bags
+    with the same reason are sorted by how far out of distribution they are. All others are routine. Labels are
+    not read.
 
     Example: miue worklist predictions --out worklist.csv
     """

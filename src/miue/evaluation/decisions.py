@@ -130,7 +130,7 @@ def _of_sets(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
     return {
         "coverage": _share(covered) if len(covered) else Metric.undefined(NO_LABEL),
         "set_size": _share(sizes.astype(np.float64)),
-        "empty_sets": _share(sizes == 0),
+        "empty_sets": _share(decisions.empty_sets[~table.is_ood.out_of_distribution]),
         "single_sets": _share(sizes == 1),
     }
 

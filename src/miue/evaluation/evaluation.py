@@ -272,8 +272,9 @@ def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str]) -> Re
     notes = [units, *numbered(reasons)]
     if metrics["empty_sets"].value:
         notes.append(
-            "An empty set: no class is within the threshold (with lac none is probable enough); a person should "
-            "look at it."
+            "An empty set: no class is probable enough. A person should look at the bag, also where it is "
+            "accepted; miue worklist lists it first. A model that is right more often than the coverage that was "
+            "asked for has many: ask for more (miue calibrate --coverage)."
         )
     return ResultTable(("decisions of bags", ""), tuple(rows), tuple(notes))
 

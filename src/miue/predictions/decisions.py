@@ -51,6 +51,13 @@ class Decisions:
         """Which bags are given a class."""
         return ~self.deferred & ~self.flagged
 
+    @property
+    def empty_sets(self) -> Bool[np.ndarray, "n"]:
+        """Which bags have a prediction set without any class; none where no sets were asked for."""
+        if self.prediction_sets is None:
+            return np.zeros(len(self.decision), bool)
+        return np.asarray(~self.prediction_sets.any(1))
+
     def subset(self, rows: Int64[np.ndarray, "m"]) -> Decisions:
         """Return the decisions of the given bags."""
         return Decisions(

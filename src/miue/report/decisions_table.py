@@ -31,6 +31,10 @@ NAMES = {
         f"share of labeled bags {NOT_OUT} whose prediction set contains the label",
     ),
     "set_size": ("set size", "mean number of classes in a prediction set"),
+    "empty_sets": (
+        "empty sets\u00a0%",
+        f"share of bags {NOT_OUT} with an empty prediction set: no class is probable enough, a person should look",
+    ),
 }
 
 

@@ -15,13 +15,15 @@ from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
 
 FLAGGED, DEFERRED = "called out of distribution", "deferred"
+EMPTY = "empty prediction set"
 BETWEEN, UNSURE, FAR, FEW = "in between classes", "model unsure", "far from training data", "few instances"
-REASONS = (FLAGGED, FAR, DEFERRED, UNSURE, BETWEEN, FEW)
+REASONS = (FLAGGED, FAR, DEFERRED, EMPTY, UNSURE, BETWEEN, FEW)
 """Most urgent first: far from the training data, even a confident prediction may mean nothing."""
 
 QUANTILE = 0.95  # of the validation bags, from which a slide stands out
 UNLIKE = {"statistics_mean": "unusual appearance", "knn_mean": "unusual features"}
 NO_LIMIT = "no limit was given, and the predictions do not say what the model was validated on"
+NO_RULE, NOT_CALIBRATED = "the calibration has no such rule", "the model is not calibrated"
 FEWEST = 10  # slides whose median says what is usual
 
 
@@ -109,8 +111,22 @@ def judge(predictions: Predictions, limits: Limits) -> dict[str, Judgment]:
             words = [f"{reason} ({why})" for why in decisions.reason]
             judgments[reason] = Judgment("as the calibration decided", flags, words)
         else:
-            judgments[reason] = Judgment("the calibration has no such rule")
-    return judgments
+            judgments[reason] = Judgment(NO_RULE)
+    return {**judgments, EMPTY: _empty_set(predictions)}
+
+
+def _empty_set(predictions: Predictions) -> Judgment:
+    """Judge by the prediction sets: an empty one says that no class is probable enough."""
+    decisions, rules = predictions.bags.decisions, applied_calibration(predictions.provenance)
+    if decisions is None:
+        return Judgment(NOT_CALIBRATED)
+    if decisions.prediction_sets is None:
+        return Judgment(NO_RULE)
+    sets = None if rules is None else rules.prediction_sets
+    of = f" (coverage {1 - sets.error:g})" if sets is not None else ""
+    most = predictions.bags.probabilities.max(1)
+    words = [f"{EMPTY} (no class is probable enough, the highest has {p:.2f})" for p in most]
+    return Judgment(f"no class is probable enough for the calibrated sets{of}", decisions.empty_sets, words)
 
 
 def _deciding(predictions: Predictions) -> list[str]:
@@ -138,11 +154,12 @@ def _by_limits(predictions: Predictions, limits: Limits) -> dict[str, Judgment]:
     if few.value is None and usual is not None:
         few = _Limit(usual.size(1 - limits.quantile), f"the {1 - limits.quantile:.4g} {of_validation}")
     calibrated = applied_calibration(predictions.provenance) is not None
-    undecided = Judgment("the calibration has no such rule" if calibrated else "the model is not calibrated")
+    undecided = Judgment(NO_RULE if calibrated else NOT_CALIBRATED)
     least = None if limits.probability is None else 1 - limits.probability
     return {
         FLAGGED: undecided,
         DEFERRED: undecided,
+        EMPTY: _empty_set(predictions),
         BETWEEN: _between_classes(table, limit_of("least_confidence", least)),
         UNSURE: _model_unsure(table, limit_of("mutual_information", limits.model)),
         FAR: _far_from_training(table, limits.distance, limit_of),

@@ -18,6 +18,7 @@ from miue.evaluation.intervals import Interval
 from miue.evaluation.items import Items
 from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import Metric, mean_confidence
+from miue.predictions.decisions import Decisions
 from miue.predictions.distance_names import distance_of
 from miue.predictions.table import PredictionTable
 from miue.report.metrics_table import metric_values
@@ -203,7 +204,8 @@ def _predicted(table: PredictionTable, classes: Sequence[str], *, decided: bool)
     flagged, deferred = int(decisions.flagged.sum()), int(decisions.deferred.sum())
     rest = f"{deferred:,} deferred to a person and {int(accepted.sum()):,} accepted"
     rest += f" ({by_class})" if by_class else ""
-    return f"Of {bags}, {flagged:,} {is_or_are(flagged)} flagged as out of distribution, {rest}."
+    empty = _accepted_without_class(decisions)
+    return f"Of {bags}, {flagged:,} {is_or_are(flagged)} flagged as out of distribution, {rest}.{empty}"
 
 
 def _decisions(table: PredictionTable, outcome: DecisionEvaluation | None) -> list[str]:
@@ -218,10 +220,20 @@ def _decisions(table: PredictionTable, outcome: DecisionEvaluation | None) -> li
     error, low, high = (
         outcome.metrics[key].value for key in ("selective_risk", "selective_risk_low", "selective_risk_high")
     )
+    empty = _accepted_without_class(decisions)
     if error is None or low is None or high is None:
-        return [f"{sentence}."]
+        return [f"{sentence}.{empty}"]
     judged = table.judged & decisions.accepted
     wrong = int(np.sum(table.predicted[judged] != table.labels.values[judged]))
     exact = _percent(error, Interval(low, high, 0))
     accepted = f"of {plural(int(judged.sum()), 'accepted bag')} with a label"
-    return [f"{sentence}; {accepted}, {wrong:,} {is_or_are(wrong)} incorrect: {exact}."]
+    return [f"{sentence}; {accepted}, {wrong:,} {is_or_are(wrong)} incorrect: {exact}.{empty}"]
+
+
+def _accepted_without_class(decisions: Decisions) -> str:
+    """Return how many accepted bags have an empty prediction set, after a space; nothing where none has."""
+    count = int((decisions.accepted & decisions.empty_sets).sum())
+    if not count:
+        return ""
+    have, them = ("has", "it") if count == 1 else ("have", "them")
+    return f" {count:,} of the accepted {have} an empty prediction set: look at {them}, too."

@@ -19,7 +19,7 @@ from miue.common.tables import write_rows
 from miue.pathology.export.patches import class_names
 from miue.predictions.error_model import ERROR_PROBABILITY
 from miue.predictions.folder import Predictions, check_not_empty
-from miue.report.reasons import DEFERRED, FLAGGED, REASONS, Limits, count_instances, distance_name, judge
+from miue.report.reasons import DEFERRED, EMPTY, FLAGGED, REASONS, Limits, count_instances, distance_name, judge
 from miue.report.summaries import described_measures
 
 LIMITS = ("judged", "not judged", "order", "columns")
@@ -61,11 +61,22 @@ class Worklist:
         return f"{share} are first, so the order is of little help: {self.advice}" if self.advice else ""
 
     @property
+    def _many_only_empty(self) -> bool:
+        """Whether fewer slides would be first than are too many, were it not for those with an empty set alone."""
+        decided = sum(row["look"] == "first" and not row["reason"].startswith(EMPTY) for row in self.rows)
+        return decided <= TOO_MANY * len(self.rows)
+
+    @property
     def advice(self) -> str:
         """Why too many slides may be first, and what to do; empty where few are."""
         if sum(row["look"] == "first" for row in self.rows) <= TOO_MANY * len(self.rows):
             return ""
-        calibrated = FLAGGED in self.judged or DEFERRED in self.judged
+        calibrated = bool({FLAGGED, DEFERRED, EMPTY} & set(self.judged))
+        if calibrated and self._many_only_empty:
+            return (
+                "many prediction sets are empty, as where a model is right more often than the coverage that was "
+                "asked for: calibrate with a higher --coverage, or the new bags differ from the calibration bags"
+            )
         if calibrated:
             return "the new bags may differ from the calibration bags, or the calibration accepts few bags at all"
         return (
@@ -77,9 +88,9 @@ class Worklist:
 def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist:
     """Return the slides, the most pressing reason first, and for each reason the most out of distribution first.
 
-    Where the predictions were decided on by a calibration, its decisions alone say which slides are first. Else a
-    slide is first where it stands out from the bags that the model was validated on, or exceeds a limit that is
-    given.
+    Where the predictions were decided on by a calibration, it alone says which slides are first: those that are
+    not accepted, and those with an empty prediction set. Else a slide is first where it stands out from the bags
+    that the model was validated on, or exceeds a limit that is given.
 
     Args:
         predictions: of bags; patches are counted where there are instances.

@@ -14,7 +14,7 @@ const COLUMNS = [
   ...(anyStated ? [{ key: "set", text: "known set", words: true, of: (bag) => knownSet(bag) }] : []),
   ...(data.instances ? [{ key: "size", text: "instances", of: (bag) => bagSizes[bag] }] : []),
   ...(anyFlagged ? [{ key: "flags", text: "flagged", of: (bag, run) => flagsOf(run, bag) }] : []),
-  { key: "reason", text: "reason", words: true, long: true, of: (bag, run) => decided(run, bag, "reason") || reasonFor(run, bag) },
+  { key: "reason", text: "reason", words: true, long: true, of: (bag, run) => whyDecided(run, bag) || reasonFor(run, bag) },
 ];
 const FILTERS = {
   all: ["all bags", () => true],
@@ -28,12 +28,21 @@ const FILTERS = {
   lacking: ["lacked by some predictions", (bag) => !shared[bag]],
   sent: ["decided: deferred", (bag, run) => decided(run, bag, "decision") === "deferred"],
   flagged: ["decided: out of distribution", (bag, run) => decided(run, bag, "decision") === "out of distribution"],
+  empty: ["with an empty prediction set", (bag, run) => hasEmptySet(bag, run)],
   flags: ["with flagged instances", (bag, run) => flagsOf(run, bag) > 0],
   given: ["decided: a class", (bag, run) => !["", "deferred", "out of distribution"].includes(decided(run, bag, "decision"))],
   deferred: ["deferred at the slider's coverage", (bag) => deferredNow.has(bag)],
 };
 const bagSizes = data.instances ? unpacked(data.instances.total) : null;
 let deferredNow = new Set();
+
+function whyDecided(run, bag) { // an empty set is a reason to look also where a bag is accepted
+  return [decided(run, bag, "reason"), hasEmptySet(bag, run) ? "empty prediction set" : ""].filter(Boolean).join("; ");
+}
+
+function hasEmptySet(bag, run) {
+  return Boolean(data.predictions[run].decisions?.set) && decided(run, bag, "decision") !== "" && decided(run, bag, "set") === "";
+}
 
 function className(number) {
   return number < 0 ? "— not predicted" : data.classes[number];
@@ -179,6 +188,7 @@ function startBags() {
     lacking: shared.includes(0), unflagged: anyStated && stated.includes(0),
     inside: stated.some((known, bag) => known && setName(bag) === ""), outside: data.bags.sets.some((name) => name !== ""),
     incorrect: anyLabelled, correct: anyLabelled, unlabelled: labels.some((label) => label >= 0), sent: anyDecisions, flagged: anyDecisions, given: anyDecisions, flags: anyFlagged,
+    empty: labels.some((_, bag) => data.runs.some((_, run) => hasEmptySet(bag, run))),
   };
   const possible = Object.entries(FILTERS).filter(([key]) => needs[key] ?? true);
   fillSelect("bags-filter", possible.map(([key, [text]]) => [key, text]), "all", again);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -253,11 +254,72 @@ def short() -> list[Any]:
         (lambda: BagDataset.from_arrays(short(), [0, 2**70]), "label 1: expected a class index"),
         (lambda: BagDataset.from_arrays(short(), np.eye(2)), "the labels: expected one for each bag"),
         (lambda: BagDataset.from_arrays(short(), coords=[np.ones((2, 2))]), "the coords: expected an array"),
+        (
+            lambda: BagDataset.from_frame(frame().set_index("slide"), bag="slide"),
+            r"bag column 'slide': expected one of .*which is the index; make it a column: reset_index\(\)",
+        ),
+        (
+            lambda: BagDataset.from_frame(
+                {"slide": BAGS, "pair": np.ones((5, 2))}, bag="slide", features=["pair"]
+            ),
+            r"column 'pair': expected one number in each row, got shape \(5, 2\)",
+        ),
+        (
+            lambda: BagDataset.from_frame({"slide": BAGS, "pair": [[1, 2]] * 5}, bag="slide", features=["pair"]),
+            r"column 'pair': expected one number in each row, got shape \(5, 2\)",
+        ),
+        (
+            lambda: BagDataset.from_frame(
+                pd.DataFrame({"slide": BAGS, "pair": [np.ones(2)] * 5}), bag="slide", features=["pair"]
+            ),
+            "column 'pair': expected one number in each row, got several in a row",
+        ),
+        (lambda: BagDataset.from_frame(Lazy(), bag="slide"), r"got a Lazy, .*pass the result of its collect\(\)"),
+        (
+            lambda: BagDataset.from_arrays([pd.concat([nullable(), nullable()], axis=1)] * 2),
+            r"bag 'bag_0', column 'f': expected one number in each row, got shape \(2, 2\)",
+        ),
+        (
+            lambda: BagDataset.from_arrays(list(frame()[["slide", "f0", "f1"]].groupby("slide"))),
+            "bag 'bag_0': expected a data frame, got a pair of 'a' and a data frame, as groupby yields",
+        ),
     ],
 )
 def test_what_cannot_become_bags_is_refused_in_four_parts(make: Any, message: str) -> None:
     with pytest.raises(MiueError, match=message):
         make()
+
+
+class Lazy:
+    """A data frame of which rows are yet to be computed, as polars' LazyFrame."""
+
+    columns = ("slide", "f0")
+
+    def __getitem__(self, name: str) -> pd.Series:
+        raise TypeError("a LazyFrame is not subscriptable")
+
+    def collect(self) -> pd.DataFrame:
+        return frame()
+
+
+def nullable() -> pd.DataFrame:
+    return pd.DataFrame({"f": pd.array([1, 2], "Int64")})
+
+
+def test_columns_of_pairs_are_no_features_and_those_of_decimals_are(caplog: pytest.LogCaptureFixture) -> None:
+    columns = {"slide": BAGS, "pair": np.ones((5, 2)), "empty": [None] * 5, "cost": list(map(Decimal, range(5)))}
+    bags = BagDataset.from_frame(columns, bag="slide")
+    assert bags.feature_names == ("cost",) and np.asarray(bags.instances)[:, 0].tolist() == [0, 2, 1, 4, 3]
+    assert "not taken for features: 'pair', 'empty'" in caplog.text
+    for missing in (None, pd.NA):
+        with pytest.raises(DataError, match="row 1: expected finite features, got NaN"):
+            BagDataset.from_frame(columns | {"cost": [Decimal(0), Decimal(1), missing, 3, 4]}, bag="slide")
+
+
+def test_rows_without_the_id_of_a_bag_are_counted() -> None:
+    message = "row 1 of bag_ids: expected the id of a bag, got None, as in 2 rows; say which bag the row is of"
+    with pytest.raises(DataError, match=message):
+        BagDataset.from_tensors(ROWS, bag_ids=["b", None, "a", "a", None])
 
 
 def test_ids_of_numbers_among_text_are_text() -> None:

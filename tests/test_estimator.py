@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -360,6 +361,38 @@ def test_bags_that_cannot_be_used_are_named(change: dict[str, Any], message: str
         given["bag_ids"] = None
     with pytest.raises(DataError, match=message):
         classifier().fit(**{**given, **change})
+
+
+def test_the_classifier_warns_where_the_first_class_is_hardly_the_negative_one(
+    arrays: list[np.ndarray], labels: np.ndarray
+) -> None:
+    names = np.array(["cancer", "healthy"])[labels]
+    message = "the negative class, .*, is 'cancer', .*; if it is 'healthy', pass negative_class='healthy'"
+    with pytest.warns(UserWarning, match=message):
+        classifier().fit(arrays, names)
+    for parameters in ({"negative_class": "healthy"}, {"negative_class": "cancer"}):
+        assert classifier(**parameters).fit(arrays, names).classes_.tolist() == ["cancer", "healthy"]
+    classifier(options={**SMALL, "method.background": None}).fit(arrays, names)
+    classifier().fit(arrays, np.array(["healthy", "ill"])[labels])
+
+
+@pytest.mark.parametrize("columns", [True, False], ids=["data frame", "groupby"])
+def test_decimals_are_numbers_and_groups_are_named(
+    columns: bool, arrays: list[np.ndarray], labels: np.ndarray
+) -> None:
+    sizes = [len(bag) for bag in arrays]
+    frame = pd.DataFrame(np.concatenate(arrays)[:, :2].round(3)).add_prefix("f")
+    bags = np.repeat(np.arange(len(sizes)), sizes)
+    if columns:
+        decimals = pa.table({name: [Decimal(str(value)) for value in frame[name]] for name in frame})
+        found = classifier().fit(decimals, np.repeat(labels, sizes), bag_ids=bags)
+        expected = (
+            classifier().fit(frame, np.repeat(labels, sizes), bag_ids=bags).predict_proba(frame, bag_ids=bags)
+        )
+        assert np.allclose(found.predict_proba(decimals, bag_ids=bags), expected)
+    else:
+        with pytest.raises(DataError, match="a value of type DataFrameGroupBy; pass bag_ids"):
+            classifier().fit(frame.groupby(bags), labels)
 
 
 def test_bags_that_are_data_frames_have_the_columns_of_training(

@@ -155,6 +155,13 @@ def bag_array(bag: Any, name: str) -> np.ndarray:
     try:
         array = _dense(bag)
     except (TypeError, ValueError, RuntimeError) as error:
+        if isinstance(bag, tuple) and len(bag) == 2 and frame_columns(bag[1]):
+            raise DataError(
+                item=f"bag {name!r}",
+                wanted="a data frame",
+                got=f"a pair of {bag[0]!r} and a data frame, as groupby yields",
+                fix="pass [frame for _, frame in groups], with the columns of features alone",
+            ) from error
         raise _not_numbers(name, str(error).split("\n")[0]) from error
     if array.dtype.kind not in "fiub" and (columns := frame_columns(bag)):  # nullable numbers, for instance
         array = read_columns(bag, columns, np.float32, f"bag {name!r}")

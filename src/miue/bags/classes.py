@@ -150,23 +150,30 @@ def called_negative(names: Sequence[str]) -> list[str]:
     return [name for name, text in zip(names, plain, strict=True) if text in NEGATIVE_NAMES | denied]
 
 
-def doubt_about_negative_class(names: Sequence[str]) -> str:
-    """Return a sentence where the first class, the negative one, is unlikely to be meant as such; else "".
+def likely_negative_class(names: Sequence[str]) -> str:
+    """Return the class that is more likely meant as the negative one than the first, "" without.
 
     That is where one other class alone is called as a negative one is, or has such a word in its name, or a minus
     where another has a plus.
 
-    >>> doubt_about_negative_class(["cancer", "healthy"])
-    "the negative class is 'cancer', the first; if it is 'healthy', name that first: --classes healthy,cancer"
-    >>> doubt_about_negative_class(["normal", "tumor"])
-    ''
+    >>> likely_negative_class(["cancer", "healthy"]), likely_negative_class(["normal", "tumor"])
+    ('healthy', '')
     """
     likely = called_negative(names) or [name for name in names if _sounds_negative(name, names)]
-    if len(likely) != 1 or likely[0] == names[0]:
+    return likely[0] if len(likely) == 1 and likely[0] != names[0] else ""
+
+
+def doubt_about_negative_class(names: Sequence[str]) -> str:
+    """Return a sentence where the first class, the negative one, is unlikely to be meant as such; else "".
+
+    >>> doubt_about_negative_class(["cancer", "healthy"])
+    "the negative class is 'cancer', the first; if it is 'healthy', name that first: --classes healthy,cancer"
+    """
+    likely = likely_negative_class(names)
+    if not likely:
         return ""
-    order = quoted_order([*likely, *(name for name in names if name not in likely)])
-    meant = f"if it is {likely[0]!r}, name that first: {order}"
-    return f"the negative class is {names[0]!r}, the first; {meant}"
+    order = quoted_order([likely, *(name for name in names if name != likely)])
+    return f"the negative class is {names[0]!r}, the first; if it is {likely!r}, name that first: {order}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from decimal import Decimal
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,23 @@ from miue.bags.cells import check_formulas, is_missing, known_text, name_of
 from miue.bags.column_names import names_feature
 from miue.bags.coords import Coords
 from miue.bags.feature_names import common_feature_names, frame_columns
-from miue.bags.frames import read_columns
+from miue.bags.frames import check_in_memory, read_columns
 from miue.bags.label_columns import describe_label_columns, label_columns
 from miue.bags.labels import Labels, LabelSequence, plain_values, read_labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
 from miue.bags.table_columns import read_coords
 from miue.common.arguments import several
-from miue.common.errors import DataError, first_few, first_repeated, lacking, one_of_two, repeated, unknown_name
+from miue.common.errors import (
+    ConfigError,
+    DataError,
+    first_few,
+    first_repeated,
+    lacking,
+    one_of_two,
+    repeated,
+    unknown_name,
+)
 from miue.common.plural import plural
 
 logger = logging.getLogger(__name__)
@@ -125,7 +135,7 @@ def fields_of_frame(
         *(("coords", c) for c in coords or ()),
     ):
         if column is not None and column not in names:
-            raise unknown_name(f"{what} column", column, list(map(str, names)))
+            raise _no_column(f"{what} column", column, names, frame)
     taken = {bag, label, patient, *(coords or ())}
     chosen = features if features is not None else _feature_columns(frame, [n for n in names if n not in taken])
     there = set(names)
@@ -170,7 +180,7 @@ def fields_of_anndata(
     names = list(_column_names(data.obs))
     for what, column in (("bag", bag), ("label", label), ("patient", patient)):
         if column is not None and column not in names:
-            raise unknown_name(f"{what} column of obs", column, list(map(str, names)))
+            raise _no_column(f"{what} column of obs", column, names, data.obs)
     for what, entry, entries in (
         ("layer", layer, data.layers),
         ("obsm", obsm, data.obsm),
@@ -210,10 +220,24 @@ def _column_names(frame: Any) -> Sequence[Any]:
             got=type(frame).__name__,
             fix="pass arrays to BagDataset.from_tensors",
         )
+    check_in_memory(frame, "the data frame")
     names = list(getattr(frame, "column_names", frame.columns))  # a table of Arrow, or a data frame
     if (twice := first_repeated(names)) is not None:
         raise repeated(f"column {twice!r} of the data frame", "each name once", names.count(twice), "rename one")
     return names
+
+
+def _no_column(what: str, column: Any, names: Sequence[Any], frame: Any) -> ConfigError:
+    """Return the error for a column that a data frame lacks, or that is its index."""
+    error = unknown_name(what, column, list(map(str, names)))
+    if column is None or column not in getattr(getattr(frame, "index", None), "names", ()):
+        return error
+    return ConfigError(
+        item=error.item,
+        wanted=error.wanted,
+        got=f"{column!r}, which is the index",
+        fix="make it a column: reset_index()",
+    )
 
 
 def _feature_columns(frame: Any, names: Sequence[Any]) -> list[Any]:
@@ -236,9 +260,10 @@ def warn_of_label_columns(bags: Sequence[np.ndarray], labels: Labels, feature_na
 def _is_numeric(column: Any) -> bool:
     """Return whether a column holds numbers, also where its type is that of any objects."""
     values = np.asarray(column)
-    return values.dtype.kind in "fiub" or (
-        values.dtype == object and all(isinstance(value, Real) for value in values.tolist())
-    )
+    if values.dtype != object or values.ndim != 1:
+        return values.ndim == 1 and values.dtype.kind in "fiub"
+    present = [value for value in values.tolist() if not is_missing(value)]
+    return bool(present) and all(isinstance(value, Real | Decimal) for value in present)
 
 
 def as_objects(values: Any, what: str) -> np.ndarray:

@@ -13,6 +13,23 @@ from miue.common.errors import DataError
 
 NO_NUMBERS = {"M": "dates", "m": "durations", "c": "complex numbers"}
 """Kinds of arrays that NumPy would turn into numbers of another meaning."""
+SEVERAL = (list, tuple, dict, np.ndarray)
+"""What a cell holds that is no single value."""
+
+
+def check_in_memory(frame: Any, what: str) -> None:
+    """Raise where the rows of a data frame are not computed yet, as those of polars' LazyFrame and of Dask.
+
+    Raises:
+        DataError: such a frame.
+    """
+    if (lazy := next((name for name in ("collect", "compute") if hasattr(frame, name)), None)) is not None:
+        raise DataError(
+            item=what,
+            wanted="rows in memory",
+            got=f"a {type(frame).__name__}, which is not computed yet",
+            fix=f"pass the result of its {lazy}()",
+        )
 
 
 def check_columns(frame: Any, what: str) -> None:
@@ -21,6 +38,7 @@ def check_columns(frame: Any, what: str) -> None:
     Raises:
         DataError: text, dates, or another kind of value.
     """
+    check_in_memory(frame, what)
     for name in frame_columns(frame):
         read_columns(frame, [name], np.float64, what)
 
@@ -53,6 +71,16 @@ def read_columns(frame: Any, names: Sequence[Any], dtype: type[np.floating], wha
 
 def _numbers(column: Any, item: str) -> np.ndarray:
     values = np.asarray(column)
+    if values.ndim != 1 or (values.dtype == object and any(isinstance(value, SEVERAL) for value in values)):
+        raise DataError(
+            item=item,
+            wanted="one number in each row",
+            got="several in a row" if values.ndim == 1 else f"shape {values.shape}",
+            fix="make a column of each number, or pass an array (rows, features) and the bag of each row to "
+            "BagDataset.from_tensors",
+        )
+    if values.dtype == object:
+        values = np.array([None if type(value).__name__ == "NAType" else value for value in values], object)
     got = NO_NUMBERS.get(values.dtype.kind, "")
     try:
         if not got:

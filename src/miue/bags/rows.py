@@ -39,8 +39,13 @@ class GroupedRows:
         ids = np.asarray(plain_values(bag_ids, "bag_ids", "row"), object)
         if ids.ndim != 1:
             raise row_count("bag_ids", "an array with one id for each row", f"shape {ids.shape}")
-        if (missing := next((row for row, value in enumerate(ids) if is_missing(value)), None)) is not None:
-            raise row_count(f"row {missing} of bag_ids", "the id of a bag", repr(ids[missing]))
+        if missing := [row for row, value in enumerate(ids) if is_missing(value)]:
+            raise DataError(
+                item=f"row {missing[0]} of bag_ids",
+                wanted="the id of a bag",
+                got=repr(ids[missing[0]]) + (f", as in {len(missing):,} rows" if len(missing) > 1 else ""),
+                fix="say which bag the row is of, or leave it out",
+            )
         number: dict[str, int] = {}
         bag = [number.setdefault(name_of(value), len(number)) for value in ids]
         return cls(tuple(number), np.array(bag, np.int64))

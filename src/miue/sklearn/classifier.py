@@ -15,13 +15,16 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from miue.bags.arrays import check_unmasked
 from miue.bags.cells import is_missing
+from miue.bags.classes import likely_negative_class
 from miue.bags.construct import as_objects, fields_of_arrays
 from miue.bags.dataset import BagDataset
-from miue.bags.frames import check_columns
+from miue.bags.feature_names import frame_columns
+from miue.bags.frames import check_columns, read_columns
 from miue.bags.rows import GroupedRows, row_count
 from miue.common.errors import ConfigError, DataError
 from miue.common.option_types import Option
 from miue.common.plural import plural
+from miue.common.user_warnings import warn_user
 from miue.model.config import TrainingConfig
 from miue.model.feature_scores import DistanceLike
 from miue.model.model import Model
@@ -296,10 +299,14 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
                 allow_nd=not features,
                 ensure_all_finite=False,  # the bags are checked, and named
             )
+            if checked.dtype == object and frame_columns(X):  # decimals of polars or Arrow
+                checked = read_columns(X, frame_columns(X), np.float64, "X")
             return rows.split(checked)
-        is_mapping = isinstance(X, Mapping)
+        is_mapping = isinstance(X, Mapping) or hasattr(
+            X, "groups"
+        )  # a groupby, which yields names with its frames
         bags = list(X)
-        if is_mapping or (bags and np.ndim(bags[0]) < 2):
+        if is_mapping or (bags and _dimensions(bags[0]) < 2):
             raise DataError(
                 item="X",
                 wanted="a sequence of bags, each an array, or one array of instances with bag_ids",
@@ -314,6 +321,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         """Return the position in ``classes_`` of each class of the model, whose class 0 is the negative one."""
         every = np.arange(len(self.classes_))
         if self.negative_class is None:
+            self._question_negative_class()
             return every
         (negative,) = np.nonzero(self.classes_ == self.negative_class)
         if len(negative) != 1:
@@ -325,6 +333,16 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
                 "(cross_val_predict with predict_proba), give it as its number in sorted order",
             )
         return np.concatenate([negative, np.delete(every, negative)])
+
+    def _question_negative_class(self) -> None:
+        """Warn where another class than the first sounds negative; ``verbose`` prints it."""
+        first = str(self.classes_[0])
+        likely = likely_negative_class([str(name) for name in self.classes_])
+        if likely and not self.verbose and "method.background" not in (self.options or {}):
+            warn_user(
+                f"the negative class, whose bags hold background only, is {first!r}, the first of classes_; if it "
+                f"is {likely!r}, pass negative_class={likely!r}, else negative_class={first!r}"
+            )
 
     def _probabilities(self, table: PredictionTable) -> Float64[np.ndarray, "n C"]:
         return table.probabilities[:, np.argsort(self._class_order)]
@@ -347,6 +365,14 @@ def _groups_of_bags(groups: Any, rows: GroupedRows | None, count: int) -> list[A
     if len(values) != count:
         raise row_count("groups", f"one for each of {count} bags", str(len(values)))
     return list(values)
+
+
+def _dimensions(bag: Any) -> int:
+    """Return those of a bag, 2 where its rows differ in length, which is refused where bags are read."""
+    try:
+        return np.ndim(bag)
+    except ValueError:
+        return 2
 
 
 def _plain(value: Any) -> Any:

@@ -408,3 +408,14 @@ def test_columns_that_number_rows_are_named_and_inspect_lists_the_features(tmp_p
     )
     (tmp_path / "t.csv").write_text(LONG)
     assert read_long_table(tmp_path / "t.csv").notes == ()
+
+
+@pytest.mark.parametrize("header", ["video,instance", "bag_id,clip", "bag_id,x"])
+def test_a_table_of_instance_labels_without_bag_or_instance_is_told_its_columns(
+    header: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text(f"{header},instance_label\na,0,1\n")
+    bags = BagDataset.from_arrays([np.ones((2, 3))], [1], ids=["a"])
+    message = f"expected columns bag_id, instance_label, and instance .* or x and y, got columns {header},"
+    with pytest.raises(DataError, match=message.replace(",", ", ?")):
+        with_instance_labels(bags, tmp_path / "t.csv")

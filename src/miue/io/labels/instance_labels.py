@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
-from miue.bags.column_names import BAG, COORDS
+from miue.bags.column_names import BAG, COORDS, NAMES
 from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
@@ -43,6 +43,14 @@ def with_instance_labels(bags: BagDataset, path: Path) -> BagDataset:
     """
     columns = read_header(path)
     by_coords = _has_coords_alone(columns, str(path))
+    has_number = find_column(columns, ("instance",), str(path)) is not None
+    if find_column(columns, NAMES[BAG], str(path)) is None or not (by_coords or has_number):
+        raise DataError(
+            item=f"table {str(path)!r}",
+            wanted="columns bag_id, instance_label, and instance (its number from 0) or x and y",
+            got=f"columns {', '.join(columns)}",
+            fix="rename the columns",
+        )
     of_bags = find_column(columns, ("label",), str(path)) is not None
     table = read_long_table(path, features=["x"] if by_coords else ["instance"], meanings=OF_INSTANCES)
     if "instance_label" not in table.of_instances or of_bags:

@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from commands import run
-from PIL import Image
+from PIL import ExifTags, Image
 
 import miue
 from miue.common.errors import DataError
@@ -42,7 +43,7 @@ def test_nothing_in_a_folder_of_bags_goes_unsaid(tmp_path: Path) -> None:
     (tmp_path / "bags" / "a" / "notes.doc").touch()
     notes = load_bags(tmp_path / "bags").notes
     assert notes[0] == "folders without an image, which are no bags: 1 (empty)"
-    assert notes[1].startswith("files that are no images were not read (1 ")
+    assert notes[1].startswith("files of other kinds were not read: .doc (1 ")
     os.mkfifo(tmp_path / "bags" / "b" / "7.png")
     (tmp_path / "bags" / "a" / "7.png").symlink_to("nowhere")
     with pytest.raises(DataError, match=r"2 that cannot \(a: .*7.png.*got a link to nothing, or no file"):
@@ -156,7 +157,9 @@ def test_folders_of_images_are_found_where_there_are_no_bag_files(tmp_path: Path
     image(0).save(tmp_path / "data" / "pictures" / "overview.png")
     assert "pictures' itself were not read" in bag_files(tmp_path / "data").not_read
     images(tmp_path / "data" / "others" / "c")
-    with pytest.raises(DataError, match="got several such folders: others, pictures; pass one of these folders"):
+    with pytest.raises(
+        DataError, match="others, pictures, at several depths or with images of their own; pass one of"
+    ):
         bag_files(tmp_path / "data")
     with pytest.raises(
         DataError, match="got none; 3 files ending in .png; put the images of each bag .* 'miue data"
@@ -229,3 +232,69 @@ def test_they_are_inspected_predicted_and_found_by_another_process(
     again = find_bags_again(describe_bags(loaded, tmp_path / "copy.npy"))
     assert np.array_equal(np.asarray(again.instances), np.asarray(loaded.instances))
     assert not (tmp_path / "copy.npy").exists()
+
+
+def test_folders_of_images_may_be_in_one_folder_for_each_class(tmp_path: Path) -> None:
+    for name in ("well/b", "well/d", "ill/a", "ill/c"):
+        images(tmp_path / "data" / name)
+    found = bag_files(tmp_path / "data")
+    assert list(found.by_id) == ["a", "b", "c", "d"]
+    assert found.not_read == "bags of 2 folders were read: ill (2), well (2)"
+    loaded = load_bags(tmp_path / "data")
+    assert loaded.bags.ids == ("a", "b", "c", "d") and loaded.bags.sizes.tolist() == [3] * 4
+    (tmp_path / "data" / "well" / "empty").mkdir()
+    assert "folders without an image, which are no bags: 1 (empty)" in bag_files(tmp_path / "data").not_read
+
+
+@pytest.mark.parametrize(
+    ("folders", "message"),
+    [
+        (("well/a", "ill/a"), r"ill, well, with the same bags \(a\); pass one of these folders, or give each bag"),
+        (("train/a", "test/b"), "test, train, named like splits; pass one of these folders"),
+        (("well/a", "hospital/ill/b"), "hospital/ill, well, at several depths or with images of their own"),
+    ],
+)
+def test_folders_of_images_that_are_no_single_set_are_refused(
+    folders: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    for name in folders:
+        images(tmp_path / name)
+    with pytest.raises(DataError, match=message):
+        bag_files(tmp_path)
+
+
+TURNED: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+    1: np.array,
+    2: np.fliplr,
+    3: lambda pixels: np.rot90(pixels, 2),
+    4: np.flipud,
+    5: np.transpose,
+    6: np.rot90,
+    7: lambda pixels: np.rot90(pixels, 2).T,
+    8: lambda pixels: np.rot90(pixels, -1),
+}
+"""Of each orientation of EXIF how the pixels are stored."""
+
+
+@pytest.mark.parametrize("ending", ["jpg", "png", "tif", "webp"])
+@pytest.mark.parametrize("orientation", TURNED)
+def test_an_image_that_its_exif_data_turn_is_read_as_it_is_shown(
+    orientation: int, ending: str, tmp_path: Path
+) -> None:
+    shown = np.zeros((6, 9), np.uint8)
+    shown[:3, :4] = 255
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    folder = images(tmp_path / "bag", 1, size=(9, 6))
+    of_endings: dict[str, dict[str, Any]] = {"jpg": {"quality": 100}, "webp": {"lossless": True}}
+    stored = Image.fromarray(np.ascontiguousarray(TURNED[orientation](shown)))
+    stored.save(folder / f"1.{ending}", exif=exif, **of_endings.get(ending, {}))
+    pixels = read_rows(folder, 1, 2)[0, ..., 0]
+    assert np.array_equal(pixels > 127, shown > 127)
+
+
+def test_damaged_exif_data_turn_nothing(tmp_path: Path) -> None:
+    folder = images(tmp_path / "bag")
+    image(3).save(folder / "3.jpg", exif=b"Exif\x00\x00II*\x00\xff\xff")
+    image(4).save(folder / "4.jfif", "JPEG")
+    assert contents_of(folder).size == 5

@@ -89,25 +89,53 @@ def bag_files(folder: Path, feature_key: str = "") -> BagFiles:
     below = _folders_below(folder)
     with_files = _without_twins([one for one in below if _files_in(one)])
     if with_files:
-        _refuse_other_folders(with_files, folder)
-        found = sorted((file for one in with_files for file in _files_in(one)), key=lambda file: file.name)
-        not_read = _sentences(_several(with_files, folder), _others(*with_files), *map(_not_read, with_files))
+        in_folders = {one: _files_in(one) for one in with_files}
+        _refuse_other_folders(in_folders, folder)
+        found = sorted(chain.from_iterable(in_folders.values()), key=lambda file: file.name)
+        not_read = _sentences(
+            _several({one: len(own) for one, own in in_folders.items()}, folder),
+            _others(*with_files),
+            *map(_not_read, with_files),
+        )
         return BagFiles(str(folder), _by_id(found, feature_key), not_read)
     with_images = [one for one in below if has_images(one)]
     images = [one for one in with_images if one not in {other.parent for other in with_images}]
-    only = _only(list(dict.fromkeys(one.parent for one in images)), folder)
-    beside = (
-        f"images in {str(only)!r} itself were not read: they are in no bag's folder" if has_images(only) else ""
-    )
+    parents = _image_parents(images, folder)
+    said = [
+        f"images in {str(one)!r} itself were not read: they are in no bag's folder"
+        for one in parents
+        if has_images(one)
+    ]
     empty = [
-        one for one in _folders_directly_below(only) if one not in images and not _folders_directly_below(one)
+        one
+        for parent in parents
+        for one in _folders_directly_below(parent)
+        if one not in images and not _folders_directly_below(one)
     ]
     without = f"folders without an image, which are no bags: {_names(empty)}" if empty else ""
+    counted = {parent: sum(one.parent == parent for one in images) for parent in parents}
+    images.sort(key=lambda one: one.name)
     return BagFiles(
-        str(folder),
-        _by_id([one for one in images if one.parent == only], feature_key),
-        _sentences(beside, without),
+        str(folder), _by_id(images, feature_key), _sentences(_several(counted, folder), *said, without)
     )
+
+
+def _image_parents(images: list[Path], folder: Path) -> list[Path]:
+    """Return the folders that have the folders of images: one, or several such as those of classes.
+
+    Raises:
+        DataError: none; or several that are not parts of one set of bags, lie at several depths, or have images of
+            their own.
+    """
+    parents = list(dict.fromkeys(one.parent for one in images))
+    if len(parents) < 2:
+        return [_only(parents, folder)]
+    if len({len(one.parts) for one in parents}) > 1 or any(map(has_images, parents)):
+        raise _several_folders(
+            parents, folder, ", at several depths or with images of their own", "pass one of these folders"
+        )
+    _refuse_other_folders({one: [image for image in images if image.parent == one] for one in parents}, folder)
+    return parents
 
 
 def has_bag_files(folder: Path) -> bool:
@@ -230,16 +258,17 @@ def _without_twins(folders: list[Path]) -> list[Path]:
     return [below for below in folders if not (below.name == "pt_files" and below.parent in with_coords)]
 
 
-def _refuse_other_folders(folders: list[Path], folder: Path) -> None:
+def _refuse_other_folders(bags: Mapping[Path, Sequence[Path]], folder: Path) -> None:
     """Raise unless several folders are parts of one set of bags: no bag in two, no split, none that miue wrote.
 
     Raises:
         DataError: folders of the same bags, as those of two encoders are, of splits, such as train and test, which
             would be drawn anew, or of something else, such as a run.
     """
+    folders = list(bags)
     if len(folders) == 1:
         return
-    counts = Counter(name for one in folders for name in {bag_name(file) for file in _files_in(one)})
+    counts = Counter(name for own in bags.values() for name in set(map(bag_name, own)))
     if same := sorted(name for name, count in counts.items() if count > 1):
         of = f", with the same bags ({first_few(same)})"
         raise _several_folders(
@@ -252,10 +281,10 @@ def _refuse_other_folders(folders: list[Path], folder: Path) -> None:
         raise _several_folders(folders, folder, "", "pass one of these folders")
 
 
-def _several(folders: list[Path], folder: Path) -> str:
-    """Return which folders the bags are in, "" where it is one."""
-    counted = (f"{one.relative_to(folder)} ({len(_files_in(one)):,})" for one in folders)
-    return f"bags of {len(folders):,} folders were read: {first_few(counted)}" if len(folders) > 1 else ""
+def _several(bags: Mapping[Path, int], folder: Path) -> str:
+    """Return which folders the bags are in, with how many each has, "" where it is one."""
+    counted = (f"{one.relative_to(folder)} ({count:,})" for one, count in bags.items())
+    return f"bags of {len(bags):,} folders were read: {first_few(counted)}" if len(bags) > 1 else ""
 
 
 def _wanted() -> str:

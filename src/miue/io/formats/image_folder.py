@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -11,16 +12,17 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 
 from miue.common.errors import DataError
 from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refusing
 
-ENDINGS = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".gif")
+ENDINGS = (".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".tif", ".tiff", ".bmp", ".webp", ".gif")
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "WEBP", "GIF")  # the decoders that a file may ask for
 GRAY, WITH_ALPHA = ("1", "L", "LA"), ("LA", "PA", "RGBA", "La", "RGBa")
 EIGHT_BITS = (*GRAY, *WITH_ALPHA, "P", "RGB", "CMYK", "YCbCr")
 UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, TypeError, KeyError, Image.DecompressionBombError)
+SIDEWAYS = (5, 6, 7, 8)  # orientations of EXIF in which width and height change places
 REMEMBERED = 1024  # folders of which sizes are not looked up again
 
 
@@ -39,13 +41,14 @@ def has_images(folder: Path) -> bool:
 def open_images(folder: Path) -> Iterator[OpenFile]:
     """Open the images of a folder, each of which is read where it is needed.
 
-    Gray images have one channel, in a folder with a colored one three; transparent pixels are on white.
+    Gray images have one channel, in a folder with a colored one three; transparent pixels are on white. An image
+    that its EXIF data turns is read as it is shown.
 
     Raises:
         DataError: an image that is damaged, of more than 8 bits, or of another size than the first.
     """
     images = Images(folder)
-    notes = ("files that are no images were not read",) if images.has_others else ()
+    notes = (f"files of other kinds were not read: {', '.join(images.others)}",) if images.others else ()
     yield OpenFile(format="images", features=images, notes=notes)
 
 
@@ -62,7 +65,7 @@ class Images:
     dtype = np.dtype(np.uint8)
 
     def __init__(self, folder: Path) -> None:
-        self.paths, self.shape, self.has_others = _headers(folder, folder.stat().st_mtime_ns)
+        self.paths, self.shape, self.others = _headers(folder, folder.stat().st_mtime_ns)
 
     def __getitem__(self, span: Any) -> UInt8[np.ndarray, "n ..."]:
         found = [self._read(path) for path in self.paths[span]]
@@ -70,6 +73,8 @@ class Images:
 
     def _read(self, path: Path) -> UInt8[np.ndarray, "..."]:
         with refusing(path, "an image that can be read", *UNREADABLE), _opened(path) as image:
+            if _orientation(image) > 1:
+                image = ImageOps.exif_transpose(image)
             if image.mode in WITH_ALPHA or "transparency" in image.info:
                 over = image.convert("RGBA")
                 image = Image.alpha_composite(Image.new("RGBA", over.size, "white"), over)
@@ -80,8 +85,8 @@ class Images:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _headers(folder: Path, _changed: int) -> tuple[tuple[Path, ...], tuple[int, ...], bool]:
-    """Return the images of a folder, the shape of all together, and whether there are other files.
+def _headers(folder: Path, _changed: int) -> tuple[tuple[Path, ...], tuple[int, ...], tuple[str, ...]]:
+    """Return the images of a folder, the shape of all together, and the endings of other files.
 
     The header of each image is looked at.
     """
@@ -95,22 +100,35 @@ def _headers(folder: Path, _changed: int) -> tuple[tuple[Path, ...], tuple[int, 
                 fix = "save each in a file of its own; slides are cut with 'miue data tile'"
                 raise bag_error(path, "one image", f"{frames}", fix)
             refuse_bytes(path, 3 * image.width * image.height)
-            sizes.append(image.size)
+            sizes.append(image.size[::-1] if _orientation(image) in SIDEWAYS else image.size)
             is_gray = is_gray and image.mode in GRAY
         if sizes[-1] != sizes[0]:
             raise _other_size(path, sizes[0], sizes[-1])
     if not paths:
         raise bag_error(folder, f"images ({', '.join(ENDINGS)})", "none", "check the path")
     width, height = sizes[0]
-    visible = sum(not path.name.startswith(".") for path in folder.iterdir())
+    others = (path for path in folder.iterdir() if not path.name.startswith(".") and not _is_image(path))
+    endings = {path.suffix.lower() or path.name for path in others}
     shape = (len(paths), height, width) if is_gray else (len(paths), height, width, 3)
-    return paths, shape, visible > len(paths)
+    return paths, shape, tuple(sorted(endings))
 
 
-def _opened(path: Path) -> Image.Image:
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
     if not path.is_file():  # to read a pipe would wait for ever
         raise FileNotFoundError("a link to nothing, or no file")
-    return Image.open(path, formats=FORMATS)
+    with path.open("rb") as file, Image.open(file, formats=FORMATS) as image:  # by its path, Pillow 13 maps a gray
+        yield image  # TIFF into memory with width and height exchanged, where its orientation is sideways
+
+
+def _orientation(image: Image.Image) -> int:
+    """Return how EXIF data turn an image, 1 where not, or where they are damaged; Pillow itself turns a TIFF."""
+    if image.format == "TIFF":
+        return 1
+    try:
+        return int(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except (*UNREADABLE, struct.error):
+        return 1
 
 
 def _other_size(path: Path, wanted: tuple[int, ...], got: tuple[int, ...]) -> DataError:

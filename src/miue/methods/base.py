@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from miue.bags.segments import BagBatch, Segments
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.option_types import Option
-from miue.common.returned import class_name
+from miue.common.returned import class_name, refusing_changes
 from miue.distributions import Draws, PredictiveDistribution
 from miue.methods.attention_proxy import attention_proxy
 from miue.methods.returned import (
@@ -167,7 +167,9 @@ class Method(nn.Module, ABC):
     def _scores(self, projection: Projection, segments: Segments) -> Scores:
         """Return what the network scores, where it is what a network should return."""
         bags, instances = segments.num_bags, segments.num_instances
-        scores = self.network.score(check_projection(self.network, projection, instances), segments)
+        projection = check_projection(self.network, projection, instances)
+        with refusing_changes("network", self.network, projection):
+            scores = self.network.score(projection, segments)
         has_attention = self.network.has_attention
         return check_scores(self.network, scores, bags, instances, self.score_width, has_attention=has_attention)
 

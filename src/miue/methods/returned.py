@@ -145,7 +145,9 @@ def check_loss(method: object, loss: object) -> Shaped[Tensor, "*one"]:
         return loss
     is_one = isinstance(loss, Tensor) and loss.numel() == 1
     got = "a tensor without a gradient" if is_one else describe_returned(loss)
-    raise _wrong("method", method, "a tensor of one number, with a gradient, from loss()", got)
+    trained = not is_one or any(parameter.requires_grad for parameter in method.parameters())  # type: ignore[attr-defined]
+    fix = FIX if trained else "train a parameter: network, encoder and method have none with requires_grad=True"
+    raise _wrong("method", method, "a tensor of one number, with a gradient, from loss()", got, fix)
 
 
 def check_log_probabilities(

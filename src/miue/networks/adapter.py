@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float
@@ -61,14 +63,35 @@ class BagModuleNetwork(MILNetwork):
         if segments.are_singletons and len(features) > 1 and self._vectorizes:
             try:
                 vectorized = torch.vmap(self.module, randomness="different", chunk_size=ONES_AT_ONCE)
-                with warnings.catch_warnings():  # an operation that is repeated for each bag is as slow as without
+                with (
+                    _keeping_attributes(self.module),
+                    warnings.catch_warnings(),
+                ):  # an operation that is repeated for each bag is as slow as without
                     warnings.filterwarnings("ignore", "There is a performance drop")
                     logits = vectorized(features.unsqueeze(1))
                 return Scores(self._checked(logits, (len(features),)), None)
-            except RuntimeError:
+            except (RuntimeError, ValueError):
                 self._vectorizes = False  # it branches on values, say, or updates running statistics
         sizes = [1] * len(features) if segments.are_singletons else segments.sizes.tolist()
-        return Scores(torch.stack([self._checked(self.module(bag)) for bag in features.split(sizes)]), None)
+        return Scores(torch.stack([self._checked(self._run(bag)) for bag in features.split(sizes)]), None)
+
+    def _run(self, bag: Float[Tensor, "n D"]) -> object:
+        """Return what the module returns for one bag.
+
+        Raises:
+            ModelError: batch normalization in training over a bag of one instance.
+        """
+        try:
+            return self.module(bag)
+        except ValueError as error:
+            if len(bag) > 1 or not self.training or not self._normalizes_batches:
+                raise
+            raise ModelError(
+                item=f"network {type(self.module).__name__!r}",
+                wanted="layers that can be trained on a bag of one instance, as each instance is scored",
+                got=f"batch normalization ({error})",
+                fix="use nn.LayerNorm, or normalize in an encoder, which sees all bags of a batch",
+            ) from error
 
     def _checked(self, logits: object, bags: tuple[int, ...] = ()) -> Tensor:
         """Return what the module returned for one bag, or for several at once, where it has the right shape."""
@@ -80,6 +103,25 @@ class BagModuleNetwork(MILNetwork):
             got=describe_returned(logits, len(bags)),
             fix="return one score per class, without a batch axis, and nothing else",
         )
+
+
+@contextmanager
+def _keeping_attributes(module: nn.Module) -> Iterator[None]:
+    """Put back what a module assigns to itself, such as its last attention or a running mean.
+
+    Within ``torch.vmap`` these are tensors that nothing outside of it can use.
+    """
+    stores = [store for part in module.modules() for store in (part.__dict__, part._buffers)]
+    before = [dict(store) for store in stores]
+    try:
+        yield
+    finally:
+        for store, values in zip(stores, before, strict=True):
+            if any(store.get(name, store) is not value for name, value in values.items()) or len(store) > len(
+                values
+            ):
+                store.clear()
+                store.update(values)
 
 
 class ModuleEncoder(Encoder):

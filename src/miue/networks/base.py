@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from miue.bags.segments import Segments, as_float
 from miue.common.errors import ConfigError
-from miue.common.returned import class_name
+from miue.common.returned import class_name, refusing_changes
 from miue.networks.encoders.base import Encoder, check_features
 
 ENCODED_AT_ONCE = 1 << 27  # numbers of input: 262,144 vectors of 512
@@ -138,9 +138,9 @@ class MILNetwork(nn.Module, ABC):
 
     def _encode(self, instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
         inputs, encoder = as_float(instances), self.encoder
-        with self._encoder_precision(inputs):
-            features = encoder(inputs)
         named = getattr(encoder, "module", encoder)
+        with self._encoder_precision(inputs), refusing_changes("encoder", named, [inputs]):
+            features = encoder(inputs)
         return check_features(named, features, len(inputs), encoder.out_features).to(inputs.dtype)
 
     def _encoder_precision(self, values: Tensor) -> torch.autocast:

@@ -24,6 +24,7 @@ from miue.common.third_party import noting_when
 from miue.methods import Method
 from miue.methods.returned import check_log_probabilities, check_loss
 from miue.model.config import TrainingConfig
+from miue.training.first_look import FIX_OF_LOSS, bags_to_look_at, look_at_network
 
 VALIDATION_INSTANCES = 1024  # instances per validation batch
 
@@ -54,10 +55,14 @@ class EpochSums:
         self.errors += float(weights[wrong.cpu()].sum())
         self.bags += float(weights.sum())
 
-    def values(self, epoch: int) -> dict[str, float]:
+    def values(self, epoch: int, fix: str) -> dict[str, float]:
         """Return training loss, validation NLL and error, and the criterion, the sum of the last two.
 
         They are the same in all processes of the training.
+
+        Args:
+            epoch: which just ended.
+            fix: what to do where the loss is not finite.
 
         Raises:
             DataError: the loss of ``epoch`` is not finite.
@@ -69,7 +74,7 @@ class EpochSums:
                 item=f"epoch {epoch}",
                 wanted="a finite loss",
                 got=f"training loss {train_loss}, validation NLL {nll}",
-                fix="lower the learning rate, or scale the features",
+                fix=fix,
             )
         losses = {"train_loss": train_loss, "validation_nll": nll, "validation_error": error}
         return {**losses, "criterion": nll + error}
@@ -150,6 +155,12 @@ class TrainingModule(pl.LightningModule):
         self.schedule: ReduceLROnPlateau | None = None
         self._schedule_state: dict[str, Any] | None = None
         self._sums = EpochSums(class_weights)
+        self._fix = FIX_OF_LOSS
+
+    def on_fit_start(self) -> None:
+        """Look at a network of others before it is trained."""
+        bags: BagDataset = self.trainer.datamodule.train_bags  # type: ignore[attr-defined]
+        self._fix = look_at_network(self.method, lambda: bags.batch(bags_to_look_at(bags.sizes)).to(self.device))
 
     def configure_optimizers(self) -> Optimizer:
         """Return Adam, and keep its schedule."""
@@ -196,7 +207,7 @@ class TrainingModule(pl.LightningModule):
     def on_validation_epoch_end(self) -> None:
         """Log the values of the epoch under its number; early stopping and the schedule watch the criterion."""
         epoch, rate = self.current_epoch + 1, self.trainer.optimizers[0].param_groups[0]["lr"]
-        values = {**self._sums.values(epoch), "learning_rate": rate, "step": float(epoch)}
+        values = {**self._sums.values(epoch, self._fix), "learning_rate": rate, "step": float(epoch)}
         self.log_dict(values, batch_size=1)
 
     def on_train_epoch_end(self) -> None:

@@ -1,0 +1,184 @@
+"""A first look at a network of others, before training: mistakes that raise no error and spoil the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+
+from miue.bags.segments import BagBatch, Segments
+from miue.common.errors import MiueError, ModelError
+from miue.common.plural import plural
+from miue.common.returned import class_name
+from miue.common.user_warnings import warn_user
+from miue.methods import Method
+
+BAGS = 4
+TOLERANCE = 0.01  # of the largest value: kernels may sum in another order, also in bfloat16
+FIX_OF_LOSS = "lower the learning rate, or scale the features"
+OF_MIUE = ("miue", "torch", "torchmil")
+
+
+def bags_to_look_at(sizes: Int64[np.ndarray, "B"]) -> Int64[np.ndarray, "b"]:
+    """Return the positions of the smallest bag and of some that follow it in size.
+
+    >>> bags_to_look_at(np.array([9, 1, 5, 1, 2, 7])).tolist()
+    [1, 3, 4, 2]
+    """
+    return np.argsort(sizes, kind="stable")[:BAGS]
+
+
+def is_of_others(part: nn.Module) -> bool:
+    """Return whether the class of a network or encoder is not of miue, or it adapts a module that is not."""
+    inner = getattr(part, "adapted", getattr(part, "module", part))
+    return type(inner).__module__.partition(".")[0] not in OF_MIUE
+
+
+def look_at_network(method: Method, read: Callable[[], BagBatch]) -> str:
+    """Check what a network or encoder of others makes of some bags; return what to do if a loss is not finite.
+
+    What it raises itself is left to the training, which says for which bags. Weights, buffers and generators stay
+    as they were.
+
+    Args:
+        method: a method that is not trained yet, on the device of the bags.
+        read: returns a few bags.
+
+    Raises:
+        ModelError: features or logits that depend on other bags of the batch, or logits on no parameter.
+    """
+    network = method.network
+    if not (is_of_others(network) or is_of_others(network.encoder)):
+        return FIX_OF_LOSS
+    fix = f"{FIX_OF_LOSS}; in a part of your own, gradients of sqrt, norm, std and log are not finite at 0"
+    try:
+        with _as_it_was(method):
+            batch = read()
+            first = _compute(method, batch)
+            _check_gradient(network, first[1])
+            with torch.no_grad():
+                again = _compute(method, batch)
+                single = [_compute(method, one) for one in _one_by_one(batch)]
+    except MiueError:
+        raise
+    except Exception:  # training raises it again, if it does there, too
+        return fix
+    alone = [torch.cat(parts) for parts in zip(*single, strict=True)]
+    names = (f"encoder {class_name(network.encoder)!r}", f"network {class_name(network)!r}")
+    for values, repeated, of_one, name in zip(first, again, alone, names, strict=True):
+        values = values.detach()
+        if not _same(values, repeated):
+            warn_user(
+                f"{name} returns something else each time for the same bags, although it is in evaluation mode: "
+                "its predictions cannot be repeated. Draw random numbers, and change buffers or attributes, only "
+                "where self.training is true; to average draws, write a method"
+            )
+            break
+        if not _same(values, of_one):
+            raise _of_other_bags(name, network, values, of_one)
+    logits = first[1].detach()
+    if method.score_width == network.num_classes and (kind := _normalized(logits)):
+        warn_user(
+            f"{names[1]} returns {kind}, not logits: leave out the softmax at its end, since "
+            f"{type(method).__name__} makes probabilities or evidence of logits itself"
+        )
+    return _not_finite(names[1], logits, batch.segments) or fix
+
+
+def _compute(method: Method, batch: BagBatch) -> tuple[Float[Tensor, "n D"], Float[Tensor, "b C"]]:
+    """Return features and logits."""
+    features, _, scores = method.scores(batch)
+    return features, scores.logits
+
+
+def _of_other_bags(
+    name: str, network: nn.Module, values: Float[Tensor, "n k"], alone: Float[Tensor, "n k"]
+) -> ModelError:
+    """Return the error for a network or encoder that makes something else of a bag in a batch than alone."""
+    worst = int((values - alone).nan_to_num().abs().amax(1).argmax())
+    fix = "pool over each bag by segments in score(); miue.bags.segments has functions for it"
+    if hasattr(network, "adapted") or name.startswith("encoder"):
+        fix = (
+            "compute it from what it is given alone; change buffers or attributes only where self.training is true"
+        )
+    return ModelError(
+        item=name,
+        wanted="the same for a bag alone as in a batch with others",
+        got=f"{alone[worst][:3].tolist()} alone, {values[worst][:3].tolist()} with others",
+        fix=fix,
+    )
+
+
+@contextmanager
+def _as_it_was(method: nn.Module) -> Iterator[None]:
+    """Evaluate with gradients, and restore modes, buffers and generators."""
+    modes = [(module, module.training) for module in method.modules()]
+    buffers = [
+        (store, name, value, torch.empty(0) if value is None else value.clone())
+        for store in (module._buffers for module in method.modules())
+        for name, value in store.items()
+    ]
+    devices = {parameter.device for parameter in method.parameters()} if torch.cuda.is_available() else ()
+    cuda = [device for device in devices if device.type == "cuda"]
+    with torch.random.fork_rng(cuda), torch.enable_grad():
+        try:
+            method.eval()
+            yield
+        finally:
+            for module, training in modes:
+                module.training = training
+            with torch.no_grad():
+                for store, name, value, copy in buffers:
+                    store[name] = value
+                    if value is not None:
+                        value.copy_(copy)
+
+
+def _one_by_one(batch: BagBatch) -> Iterator[BagBatch]:
+    sizes = batch.segments.sizes.tolist()
+    for row, instances in enumerate(batch.instances.split(sizes)):
+        segments = Segments.of(sizes[row]).to(instances.device)
+        yield BagBatch(instances, segments, batch.labels[row : row + 1], batch.labelled[row : row + 1])
+
+
+def _check_gradient(network: nn.Module, logits: Float[Tensor, "b C"]) -> None:
+    trained = sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
+    if trained and not logits.requires_grad:
+        raise ModelError(
+            item=f"network {class_name(network)!r}",
+            wanted=f"logits with a gradient, which trains its {plural(trained, 'parameter')}",
+            got="logits that depend on none of them",
+            fix="leave out torch.no_grad(), .detach(), .item() and NumPy on the way to the logits",
+        )
+
+
+def _same(some: Float[Tensor, "b C"], others: Float[Tensor, "b C"]) -> bool:
+    largest = float(some.nan_to_num().abs().max())
+    return torch.allclose(some, others, rtol=0, atol=TOLERANCE * largest, equal_nan=True)
+
+
+def _normalized(logits: Float[Tensor, "b C"]) -> str:
+    """Return what the rows are where all are probabilities or their logarithms, "" where they are not."""
+    if len(logits) < 2 or logits.shape[1] < 2:
+        return ""
+    if bool((logits >= 0).all()) and bool(((logits.sum(1) - 1).abs() < 1e-4).all()):
+        return "probabilities, which sum to 1"
+    if bool((logits.logsumexp(1).abs() < 1e-4).all()):
+        return "logarithms of probabilities, which sum to 1"
+    return ""
+
+
+def _not_finite(name: str, logits: Float[Tensor, "b C"], segments: Segments) -> str:
+    """Return for which bag the logits are not finite before any training, "" if there is none."""
+    bad: Bool[Tensor, " b"] = ~logits.isfinite().all(1)
+    if not bad.any():
+        return ""
+    row = int(bad.int().argmax())
+    return (
+        f"correct {name}, which returns {logits[row].tolist()} before any training for a "
+        f"bag of {plural(int(segments.sizes[row]), 'instance')}"
+    )

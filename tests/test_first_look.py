@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import segment_mean
-from miue.common.errors import DataError, ModelError
+from miue.common.errors import ConfigError, DataError, ModelError
 from miue.methods import Softmax
 from miue.networks import MILNetwork, Scores
 from miue.networks.adapter import BagModuleNetwork
@@ -168,6 +168,27 @@ def test_a_network_that_would_spoil_its_results_is_refused(
 ) -> None:
     with pytest.raises(ModelError, match=message):
         train_one_epoch(bags, method=method, settings={"max_epochs": 1, "bags_per_update": 1}, **choice)
+
+
+class SaysItEmbeds(Plain):
+    """The highest logits of instances, which are no function of an embedding."""
+
+    embeds_bags = True
+
+    def forward(self, bag: Tensor) -> Tensor:
+        return self.layer(bag).amax(0)
+
+
+class Embeds(SaysItEmbeds):
+    def forward(self, bag: Tensor) -> Tensor:
+        return self.layer(bag.amax(0))
+
+
+@pytest.mark.parametrize("method", ["laplace", "sngp"])
+def test_a_network_that_wrongly_says_it_embeds_bags_is_refused(method: str, bags: BagDataset) -> None:
+    with pytest.raises(ConfigError, match="'SaysItEmbeds': expected logits that are its last layer of an emb"):
+        train_one_epoch(bags, network=SaysItEmbeds, method=method)
+    train_one_epoch(bags, network=Embeds, method=method)
 
 
 def test_a_network_in_which_nothing_is_trained_is_answered(bags: BagDataset) -> None:

@@ -15,6 +15,12 @@ def class_name(part: object) -> str:
     return type(getattr(part, "adapted", part)).__name__
 
 
+def is_of_others(part: object) -> bool:
+    """Return whether the class of a network or encoder is not of miue, or it adapts a module that is not."""
+    inner = getattr(part, "adapted", getattr(part, "module", part))
+    return type(inner).__module__.partition(".")[0] not in ("miue", "torch", "torchmil")
+
+
 @contextmanager
 def refusing_changes(kind: str, part: object, tensors: Sequence[Tensor]) -> Iterator[None]:
     """Raise where a part changes in place what it is given, which others are given after it.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from miue.bags.segments import BagBatch
-from miue.common.errors import ConfigError
-from miue.common.returned import class_name
+from miue.bags.segments import BagBatch, Segments
+from miue.common.errors import ConfigError, MiueError
+from miue.common.returned import class_name, is_of_others
 from miue.methods.softmax import Softmax
 from miue.networks.base import MILNetwork
 
@@ -26,7 +27,7 @@ class EmbeddingMethod(Softmax):
         name: of the method, for the message.
 
     Raises:
-        ConfigError: another network.
+        ConfigError: another network, or one of others that says it is one and is not.
     """
 
     def __init__(self, network: MILNetwork, *, name: str) -> None:
@@ -40,8 +41,19 @@ class EmbeddingMethod(Softmax):
                 fix="choose one of these, or method 'deep-ensemble', which takes any network; a network of your "
                 "own that is built so says embeds_bags = True",
             )
-        network.last_layer.register_forward_hook(_pass_input_on)
-        self.score_width = network.last_layer.in_features
+        layer = network.last_layer
+        own = _logits_of_noise(network) if is_of_others(network) else None
+        layer.register_forward_hook(_pass_input_on)
+        self.score_width = layer.in_features
+        if own is not None and (embeddings := _logits_of_noise(network)) is not None:
+            logits = nn.functional.linear(embeddings, layer.weight, layer.bias)
+            if not torch.allclose(own, logits, rtol=1e-3, atol=1e-3 * float(own.abs().max()), equal_nan=True):
+                raise ConfigError(
+                    item=f"network {class_name(network)!r}",
+                    wanted="logits that are its last layer of an embedding, as it says by embeds_bags = True",
+                    got=f"logits {own[0][:3].tolist()}, where that layer gives {logits[0][:3].tolist()}",
+                    fix=f"leave out embeds_bags, and choose another method than {name!r}, or change the network",
+                )
 
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
         """Return the mean cross-entropy of the bags."""
@@ -60,6 +72,22 @@ class EmbeddingMethod(Softmax):
     def log_probabilities(self, logits: Float[Tensor, "n E"]) -> Float[Tensor, "n C"]:
         """Return the log-softmax of the mean logits; ``logits`` are embeddings."""
         return self.logits(logits).log_softmax(-1)
+
+
+@torch.no_grad()
+def _logits_of_noise(network: MILNetwork) -> Float[Tensor, "B K"] | None:
+    """Return what a network scores two bags of noise with, None where it fails, which training then says."""
+    modes = [(module, module.training) for module in network.modules()]
+    features = torch.randn(5, network.encoder.out_features, generator=torch.Generator().manual_seed(0))
+    try:
+        return network.eval().score(network.project(features), Segments.of(2, 3)).logits
+    except MiueError:
+        raise
+    except Exception:
+        return None
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def _pass_input_on(layer: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> Tensor:

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from miue.bags.segments import BagBatch, Segments
 from miue.common.errors import MiueError, ModelError
 from miue.common.plural import plural
-from miue.common.returned import class_name
+from miue.common.returned import class_name, is_of_others
 from miue.common.user_warnings import warn_user
 from miue.methods import Method
+from miue.methods.embedding import EmbeddingMethod
 
 BAGS = 4
 TOLERANCE = 0.01  # of the largest value: kernels may sum in another order, also in bfloat16
 FIX_OF_LOSS = "lower the learning rate, or scale the features"
-OF_MIUE = ("miue", "torch", "torchmil")
 
 
 def bags_to_look_at(sizes: Int64[np.ndarray, "B"]) -> Int64[np.ndarray, "b"]:
@@ -30,12 +30,6 @@ def bags_to_look_at(sizes: Int64[np.ndarray, "B"]) -> Int64[np.ndarray, "b"]:
     [1, 3, 4, 2]
     """
     return np.argsort(sizes, kind="stable")[:BAGS]
-
-
-def is_of_others(part: nn.Module) -> bool:
-    """Return whether the class of a network or encoder is not of miue, or it adapts a module that is not."""
-    inner = getattr(part, "adapted", getattr(part, "module", part))
-    return type(inner).__module__.partition(".")[0] not in OF_MIUE
 
 
 def look_at_network(method: Method, read: Callable[[], BagBatch]) -> str:
@@ -59,7 +53,8 @@ def look_at_network(method: Method, read: Callable[[], BagBatch]) -> str:
         with _as_it_was(method):
             batch = read()
             first = _compute(method, batch)
-            _check_gradient(network, first[1])
+            if not isinstance(method, EmbeddingMethod):  # whose network may pass on what has no parameters
+                _check_gradient(network, first[1])
             with torch.no_grad():
                 again = _compute(method, batch)
                 single = [_compute(method, one) for one in _one_by_one(batch)]

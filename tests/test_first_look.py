@@ -12,7 +12,7 @@ from made_bags import train_one_epoch
 from torch import Tensor, nn
 
 from miue.bags.dataset import BagDataset
-from miue.bags.segments import segment_mean
+from miue.bags.segments import Segments, segment_mean
 from miue.common.errors import ConfigError, DataError, ModelError
 from miue.methods import Softmax
 from miue.networks import MILNetwork, Scores
@@ -234,6 +234,38 @@ def test_what_a_network_keeps_in_attributes_does_not_matter(method: str, bags: B
     assert whole.instances is not None and one.instances is not None
     assert whole.bags.probabilities[0] == pytest.approx(one.bags.probabilities[0], abs=1e-6)
     assert whole.instances.probabilities[0] == pytest.approx(one.instances.probabilities[0], abs=1e-6)
+
+
+class CountsInstances(Plain):
+    """Counts its calls in training, which ``torch.vmap`` makes once for all instances."""
+
+    def forward(self, bag: Tensor) -> Tensor:
+        if self.training:
+            self.mean += 1
+        return super().forward(bag)
+
+
+class CountsAndBranches(CountsInstances):
+    def forward(self, bag: Tensor) -> Tensor:
+        logits = super().forward(bag)
+        return logits if float(logits.detach().sum()) > 0 else logits * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "modes"), [(CountsInstances, (False, True, True)), (CountsAndBranches, (True, True, False))]
+)
+def test_each_instance_counts_and_draws_once_in_a_network(kind: type[Plain], modes: tuple[bool, ...]) -> None:
+    module = kind(5, 2)
+    network, features = BagModuleNetwork(Identity((5,)), 2, module), torch.randn(3, 5)
+    for number, training in enumerate(modes):
+        count = 3 * sum(modes[: number + 1])
+        torch.manual_seed(1)
+        logits = network.train(training).score((features,), Segments.ones(3, torch.device("cpu"))).logits
+        assert module.mean.tolist() == [count] * 5
+        torch.manual_seed(1)
+        one_by_one = torch.stack([module(row) for row in features.split(1)])
+        assert torch.allclose(logits, one_by_one, atol=1e-6)  # draws as one by one
+        module.mean.fill_(count)
 
 
 def test_a_look_changes_nothing(bags: BagDataset) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -47,6 +48,7 @@ class BagModuleNetwork(MILNetwork):
         self.module = module
         self.embeds_bags = bool(getattr(module, "embeds_bags", False))
         self._vectorizes = True
+        self._tried: set[bool] = set()  # whether in training
 
     @property
     def adapted(self) -> nn.Module:
@@ -61,19 +63,39 @@ class BagModuleNetwork(MILNetwork):
         """Return the logits of each bag; there is no attention."""
         (features,) = projection
         if segments.are_singletons and len(features) > 1 and self._vectorizes:
-            try:
-                vectorized = torch.vmap(self.module, randomness="different", chunk_size=ONES_AT_ONCE)
-                with (
-                    _keeping_attributes(self.module),
-                    warnings.catch_warnings(),
-                ):  # an operation that is repeated for each bag is as slow as without
-                    warnings.filterwarnings("ignore", "There is a performance drop")
-                    logits = vectorized(features.unsqueeze(1))
+            logits = self._score_together(features)
+            if logits is not None:
                 return Scores(self._checked(logits, (len(features),)), None)
-            except (RuntimeError, ValueError):
-                self._vectorizes = False  # it branches on values, say, or updates running statistics
         sizes = [1] * len(features) if segments.are_singletons else segments.sizes.tolist()
         return Scores(torch.stack([self._checked(self._run(bag)) for bag in features.split(sizes)]), None)
+
+    def _score_together(self, features: Float[Tensor, "N D"]) -> object:
+        """Return the logits of bags of one from one call; where that fails, None, with all as it was before.
+
+        Else a training that is resumed, in which it is tried anew, would count and draw once more.
+        """
+        is_new = self.training not in self._tried
+        self._tried.add(self.training)
+        buffers = list(self.module.buffers()) if is_new else []
+        values, versions = [buffer.clone() for buffer in buffers], [buffer._version for buffer in buffers]
+        drawn = _generator_states(features.device) if is_new else []
+        try:
+            vectorized = torch.vmap(self.module, randomness="different", chunk_size=ONES_AT_ONCE)
+            with _keeping_attributes(self.module), warnings.catch_warnings():
+                # an operation that is repeated for each bag is as slow as without
+                warnings.filterwarnings("ignore", "There is a performance drop")
+                logits: object = vectorized(features.unsqueeze(1))
+            if versions == [buffer._version for buffer in buffers]:
+                return logits
+        except (RuntimeError, ValueError):
+            pass  # it branches on values, say, or updates running statistics
+        self._vectorizes = False
+        with torch.no_grad():
+            for buffer, value in zip(buffers, values, strict=True):
+                buffer.copy_(value)
+        for restore, state in drawn:
+            restore(state)
+        return None
 
     def _run(self, bag: Float[Tensor, "n D"]) -> object:
         """Return what the module returns for one bag.
@@ -103,6 +125,14 @@ class BagModuleNetwork(MILNetwork):
             got=describe_returned(logits, len(bags)),
             fix="return one score per class, without a batch axis, and nothing else",
         )
+
+
+def _generator_states(device: torch.device) -> list[tuple[Callable[[Tensor], None], Tensor]]:
+    """Return the states of torch's generators that a module on this device draws from, and what restores each."""
+    states: list[tuple[Callable[[Tensor], None], Tensor]] = [(torch.set_rng_state, torch.get_rng_state())]
+    if device.type == "cuda":
+        states.append((partial(torch.cuda.set_rng_state, device=device), torch.cuda.get_rng_state(device)))
+    return states
 
 
 @contextmanager

@@ -159,7 +159,7 @@ class Centers(nn.Module):
             {"network": OverAll},
             "network 'OverAll': expected the same for a bag alone .* pool over each bag by seg",
         ),
-        ({"network": "mean", "encoder": Centers}, "encoder 'Centers'|ModuleEncoder': expected the same for a bag"),
+        ({"network": "mean", "encoder": Centers}, "encoder 'Centers': expected the same for a bag alone"),
         ({"network": BatchNorm}, "network 'BatchNorm': expected layers .* on a bag of one .*; use nn.LayerNorm"),
     ],
 )

@@ -63,7 +63,8 @@ def look_at_network(method: Method, read: Callable[[], BagBatch]) -> str:
     except Exception:  # training raises it again, if it does there, too
         return fix
     alone = [torch.cat(parts) for parts in zip(*single, strict=True)]
-    names = (f"encoder {class_name(network.encoder)!r}", f"network {class_name(network)!r}")
+    encoder = getattr(network.encoder, "module", network.encoder)
+    names = (f"encoder {class_name(encoder)!r}", f"network {class_name(network)!r}")
     for values, repeated, of_one, name in zip(first, again, alone, names, strict=True):
         values = values.detach()
         if not _same(values, repeated):

@@ -19,7 +19,9 @@ NARROWEST = 80  # characters of a line below a table
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table of texts: what a terminal, a plain text and a notebook show alike; without rows, its notes alone.
+    """A table of texts: what a terminal, a plain text and a notebook show alike.
+
+    A single column without rows is not shown, but for its notes.
 
     Attributes:
         heading: of each column; the first is that of the names of the rows.
@@ -55,8 +57,12 @@ class ResultTable:
             for row in (self.heading, *self.rows)
         ]
         notes = [line for note in self.notes for line in wrap(note, max(NARROWEST, len(lines[0])))]
-        shown = [lines[0], "─" * len(lines[0]), *lines[1:]] if self.rows else []
+        shown = [lines[0], "─" * len(lines[0]), *lines[1:]] if self._is_shown else []
         return visible("\n".join([*shown, *notes]), keep="\n")
+
+    @property
+    def _is_shown(self) -> bool:
+        return bool(self.rows) or len(self.heading) > 1
 
     @property
     def _are_numbers(self) -> list[bool]:
@@ -73,7 +79,7 @@ class ResultTable:
             for name, *cells in self.rows
         )
         notes = "<br>".join(map(escape, self.notes))
-        table = f"<table><thead><tr>{heading}</tr></thead><tbody>{rows}</tbody></table>" if self.rows else ""
+        table = f"<table><thead><tr>{heading}</tr></thead><tbody>{rows}</tbody></table>" if self._is_shown else ""
         return f"{table}<p>{notes}</p>"
 
 

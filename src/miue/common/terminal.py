@@ -71,7 +71,7 @@ def show_table(table: Table) -> None:
     """Print a table to the standard output, of its natural width where that is no terminal.
 
     A caption may be wider than the table: below one narrow column, it would be a column of words in pieces.
-    Of a table without rows, the title and the caption are printed.
+    Of a single column without rows, the title and the caption are printed.
     """
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
@@ -79,7 +79,7 @@ def show_table(table: Table) -> None:
         console.width = max(natural, NARROWEST)
     alone = copy(table)
     alone.caption = None
-    if table.row_count:
+    if table.row_count or len(table.columns) > 1:
         console.print(alone)
     elif table.title:
         console.print(table.title)

@@ -26,12 +26,13 @@ from sklearn.metrics import (
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
+from miue.common.result_table import ResultTable
 from miue.common.terminal import show_table
 from miue.distributions import Categorical, Dirichlet
 from miue.evaluation import evaluate
 from miue.evaluation.default_measures import detection_score
 from miue.evaluation.evaluate_level import evaluate_level
-from miue.evaluation.evaluation import evaluation_table
+from miue.evaluation.evaluation import Evaluation
 from miue.evaluation.metrics import (
     NO_INSTANCE_LABEL,
     NO_LABEL,
@@ -55,6 +56,11 @@ from miue.predictions.provenance import Provenance
 from miue.predictions.table import PredictionTable
 from miue.report.levels import Resampling
 from miue.report.report import write_report
+
+
+def level_table(evaluation: Evaluation) -> ResultTable:
+    """The metrics of each level, the first table of an evaluation."""
+    return next(evaluation.tables())
 
 
 def table(
@@ -289,7 +295,7 @@ def test_the_table_has_a_row_for_each_score_at_both_levels() -> None:
     alpha, sets = torch.full((3, 2), 2.0), ["", "", "far"]
     bags = table(Dirichlet(alpha), [0, 1, None], sets, {"knn_mean": np.arange(3.0), "knn_high": np.arange(3.0)})
     instances = table(Dirichlet(alpha), [0, 1, None], sets, {"knn": np.array([3.0, 1.0, 2.0])})
-    rendered = evaluation_table(evaluate(Predictions(bags, instances)))
+    rendered = level_table(evaluate(Predictions(bags, instances)))
     assert ("OOD far, AUROC by knn", "100.00", "50.00") in rendered.rows
     assert not any("high" in title for title, *_ in rendered.rows)
 
@@ -298,7 +304,7 @@ def test_a_score_of_ones_own_has_a_row_whatever_its_name_ends_in() -> None:
     alpha, up = torch.full((3, 2), 2.0), np.arange(3.0)
     own = {"grade_high": up, "age_mean": -up, "median_mean": up, "median_high": -up}
     bags = table(Dirichlet(alpha), [0, 1, None], ["", "", "far"], own)
-    rows = evaluation_table(evaluate(Predictions(bags, None))).rows
+    rows = level_table(evaluate(Predictions(bags, None))).rows
     by_score = {row[0].removeprefix("OOD far, AUROC by "): row[1] for row in rows}
     assert (by_score["grade_high"], by_score["age_mean"], by_score["median"]) == ("100.00", "0.00", "100.00")
     assert not by_score.keys() & {"grade", "age", "median_high", "median_mean"}
@@ -311,10 +317,10 @@ def test_an_evidential_table_has_conf_of_the_measure_that_is_deferred_by_too() -
         [[30.0, 20.0], [9.0, 1.0], [2.0, 1.0]]
     )  # the first has most evidence and least confidence
     evidential = evaluate(Predictions(table(Dirichlet(alpha), [1, 0, 0]), None))
-    rows = {row[0]: row[1] for row in evaluation_table(evidential).rows}
+    rows = {row[0]: row[1] for row in level_table(evidential).rows}
     assert (rows["Conf., AUROC"], rows["Conf., AUROC by least_confidence"]) == ("0.00", "100.00")
     point = evaluate(Predictions(table(Categorical(alpha / alpha.sum(1, keepdim=True)), [1, 0, 0]), None))
-    rows = {row[0]: row[1] for row in evaluation_table(point).rows}
+    rows = {row[0]: row[1] for row in level_table(point).rows}
     assert rows["Conf., AUROC"] == "100.00" and "Conf., AUROC by least_confidence" not in rows
 
 
@@ -340,14 +346,14 @@ def test_recalls_are_named_as_in_diagnostics_where_there_are_two_classes() -> No
         None,
         Provenance(classes=("benign", "tumor")),
     )
-    rows = [(*row,) for row in evaluation_table(evaluate(two)).rows]
+    rows = [(*row,) for row in level_table(evaluate(two)).rows]
     assert ("Specificity, recall of benign", "100.00") in rows
     assert ("Sensitivity, recall of tumor", "0.00") in rows
     assert ("Balanced acc.", "50.00") in rows
     values = {metric: one.value for _, metric, one in evaluate(two).metrics()}
     assert (values["recall_benign"], values["recall_tumor"]) == (1, 0)
     three = Predictions(table(Dirichlet(torch.eye(3) + 1), [0, 1, 1]), None, Provenance(classes=("a", "B", "c")))
-    rendered = evaluation_table(evaluate(three))
+    rendered = level_table(evaluate(three))
     assert ("Recall of B", "50.00") in rendered.rows
     assert any("Recall of c" in note and "no item of class 'c' among 3" in note for note in rendered.notes)
 
@@ -374,7 +380,7 @@ def test_an_undefined_metric_has_no_row_but_its_reason_and_is_null_in_json() -> 
         "reason": "no misclassified item among 2",
     }
     assert evaluation.bags.metrics["ue"].value is None
-    rendered = evaluation_table(evaluation)
+    rendered = level_table(evaluation)
     assert [row[0] for row in rendered.rows] == [
         *("Acc.", "Specificity, recall of 0"),
         *("ECE", "Brier", "NLL", "AURC"),
@@ -389,7 +395,7 @@ def test_an_undefined_metric_has_no_row_but_its_reason_and_is_null_in_json() -> 
 def test_a_metric_that_one_level_lacks_is_a_dash_there_with_its_reason() -> None:
     alpha = torch.tensor([[9.0, 1.0], [5.0, 1.0]])
     tables = table(Dirichlet(alpha), [0, 1]), table(Dirichlet(alpha), [0, 0])
-    rendered = evaluation_table(evaluate(Predictions(*tables)))
+    rendered = level_table(evaluate(Predictions(*tables)))
     assert ("Conf., AUROC", "100.00", "— [1]") in rendered.rows
     assert "[1] no misclassified item among 2" in rendered.notes
 
@@ -397,23 +403,23 @@ def test_a_metric_that_one_level_lacks_is_a_dash_there_with_its_reason() -> None
 def test_a_level_without_labels_has_no_column_but_the_reason() -> None:
     alpha = torch.tensor([[9.0, 1.0], [5.0, 1.0]])
     tables = table(Dirichlet(alpha), [0, 1]), table(Dirichlet(alpha), [None, None])
-    rendered = evaluation_table(evaluate(Predictions(*tables)))
+    rendered = level_table(evaluate(Predictions(*tables)))
     assert rendered.heading == ("metric", "bags (2)")
     assert f"No metric of instances (2): {NO_INSTANCE_LABEL}" in rendered.notes
     unknown = Predictions(table(Dirichlet(alpha), [None, None]), None)
-    assert evaluation_table(evaluate(unknown)).rows == ()
+    assert level_table(evaluate(unknown)).rows == ()
     assert f"No metric of bags (2): {NO_LABEL}" in str(evaluate(unknown)).replace("\n", " ")
 
 
 def test_without_any_metric_the_reasons_are_all_that_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     alpha = torch.tensor([[9.0, 1.0], [5.0, 1.0]])
     evaluation = evaluate(Predictions(table(Dirichlet(alpha), [None, None]), None))
-    [reason] = evaluation_table(evaluation).notes
+    [reason] = level_table(evaluation).notes
     assert reason == f"No metric of bags (2): {NO_LABEL}"
     assert str(evaluation).replace("\n", " ") == reason
     page = unescape(evaluation._repr_html_())
     assert "<table>" not in page and reason in page
-    show_table(evaluation_table(evaluation).as_rich("Evaluation"))
+    show_table(level_table(evaluation).as_rich("Evaluation"))
     title, *lines = capsys.readouterr().out.splitlines()
     assert title == "Evaluation" and " ".join(map(str.strip, lines)) == reason
 
@@ -448,5 +454,5 @@ def test_an_evaluation_prints_as_a_table_and_as_html_without_markup_of_others() 
     assert "<td style='text-align:right'>66.67</td>" in page
     assert "OOD [red]&lt;b&gt;, AUROC" in page and "<b>" not in page
     console = Console(file=io.StringIO(), width=120)
-    console.print(evaluation_table(evaluation).as_rich("Evaluation"))
+    console.print(level_table(evaluation).as_rich("Evaluation"))
     assert "OOD [red]<b>, AUROC" in console.file.getvalue()  # type: ignore[attr-defined]

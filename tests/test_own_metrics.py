@@ -17,7 +17,6 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 
 from miue.common.errors import ConfigError, StorageError
 from miue.evaluation import Metric, evaluate
-from miue.evaluation.evaluation import evaluation_table
 from miue.evaluation.metrics import NO_LABEL
 from miue.evaluation.own_metrics import NOT_FINITE, check_own_metrics, is_built_in, own_metrics
 from miue.io.splits.draw import make_folds
@@ -79,7 +78,7 @@ def test_they_stand_in_the_table_the_frame_and_the_json() -> None:
     predictions = made_predictions(bags=40)
     found = evaluate(predictions, metrics={"items": len, "undefined": lambda _: float("nan")})
     count = found.bags.labelled
-    table = evaluation_table(found)
+    table = next(found.tables())
     [row] = [row for row in table.rows if row[0] == "items"]
     assert row[1] == f"{count}.0000"
     assert "Not in %: items, undefined." in table.notes

@@ -1,4 +1,4 @@
-"""What an evaluation gives: metrics of each level, as values and as a table for terminal, text and notebook."""
+"""What an evaluation gives: metrics of each level, as values, data frames, JSON, and tables."""
 
 from __future__ import annotations
 
@@ -8,50 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from miue.calibration.deferral import PREFERRED_MEASURES
 from miue.calibration.instance_flags import describe_negative_class
 from miue.common.errors import ConfigError
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
-from miue.distributions.measures import MEASURES
 from miue.evaluation.decisions import DecisionEvaluation
-from miue.evaluation.flags import IN_PERCENT as FLAGS_IN_PERCENT
-from miue.evaluation.flags import TITLES as FLAG_TITLES
 from miue.evaluation.flags import FlagEvaluation
-from miue.evaluation.froc import TITLES as FROC_TITLES
 from miue.evaluation.froc import judged_against
 from miue.evaluation.groups import GroupEvaluation, group_tables
-from miue.evaluation.level import LevelEvaluation, metric_cell, numbered
-from miue.evaluation.metrics import UNITS, Metric, Separation
-from miue.predictions.distance_names import HIGH, MEAN, distance_of
+from miue.evaluation.level import LevelEvaluation
+from miue.evaluation.metrics import Metric
+from miue.evaluation.tables import decision_table, instance_table, level_table
 from miue.predictions.provenance import UNKNOWN, Provenance
-
-NO_SUCH_SET = "no item of this out-of-distribution set at this level"
-
-TITLES = {
-    "accuracy": "Acc.",
-    "auroc": "AUROC of the class",
-    "balanced_accuracy": "Balanced acc.",
-    "ece": "ECE",
-    "brier": "Brier",
-    "nll": "NLL",
-    "aurc": "AURC",
-    "ue": "UE, mean of Conf. and OOD",
-}
-DECISION_TITLES = {
-    "accepted": "accepted",
-    "deferred": "deferred to a person",
-    "flagged": "called out of distribution",
-    "false_alarms": "false alarms, of those in distribution",
-    "selective_risk": "selective risk",
-    "coverage": "label in its set",
-    "set_size": "labels in a set, mean",
-    "empty_sets": "empty sets",
-    "single_sets": "sets of one label",
-    "ece": "ECE, calibrated",
-    "brier": "Brier, calibrated",
-    "nll": "NLL, calibrated",
-}
-IN_PERCENT = {"accuracy", "auroc", "balanced_accuracy", "ece", "aurc", "ue"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,7 +49,7 @@ class Evaluation(PrintsAsTable):
 
     def tables(self) -> Iterator[ResultTable]:
         """Return the table of the levels, and of decisions, instances and groups where there are any."""
-        yield evaluation_table(self)
+        yield level_table(self.levels(), self.class_names)
         if self.decisions is not None:
             yield decision_table(self.decisions, self.class_names)
         if self.froc is not None or self.flags is not None:
@@ -177,232 +144,6 @@ class Evaluation(PrintsAsTable):
             "flags": self.flags and _plain(asdict(self.flags)),
             "groups": self.groups and {name: _plain(asdict(one)) for name, one in self.groups.items()},
         }
-
-
-def evaluation_table(evaluation: Evaluation) -> ResultTable:
-    """Return metrics as rows and levels as columns; shares in percent, "—" with its reason where undefined.
-
-    Rows and levels without any value are left out; notes name them, with the reason.
-    """
-    present = evaluation.levels()
-    headings = [f"{name} ({level.count:,})" for name, level in present.items()]
-    rows = list(_rows(list(present.values()), evaluation.class_names))
-    columns = [n for n in range(len(present)) if any(_has_value(row.metrics[n]) for row in rows)]
-    notes = [UNITS, *_not_in_percent(present), *_labeled(present), *_of_unknown_distribution(present)]
-    notes = notes if columns else []
-    notes += [
-        f"No metric of {headings[n]}: {rows[0].reasons([n])}" for n in range(len(present)) if n not in columns
-    ]
-    cells, reasons, undefined = list[tuple[str, ...]](), list[str](), dict[str, list[str]]()
-    for row in rows if columns else ():
-        shown = [row.metrics[n] for n in columns]
-        if any(map(_has_value, shown)):
-            cells.append((row.title, *(metric_cell(metric, row.in_percent, reasons) for metric in shown)))
-        else:
-            undefined.setdefault(row.reasons(columns), []).append(row.title)
-    notes += [f"No value of {'; '.join(titles)}: {reason}" for reason, titles in undefined.items()]
-    return ResultTable(
-        ("metric", *(headings[n] for n in columns)),
-        tuple(cells),
-        (*notes, *numbered(reasons)),
-    )
-
-
-def _not_in_percent(levels: Mapping[str, LevelEvaluation]) -> list[str]:
-    """Return which metrics are those of the user, shown as they are."""
-    own = dict.fromkeys(name for level in levels.values() for name in level.metrics if name not in TITLES)
-    return [f"Not in %: {', '.join(own)}."] if own else []
-
-
-def _labeled(levels: Mapping[str, LevelEvaluation]) -> list[str]:
-    """Return of how many items the metrics of classes are, where others have no label."""
-    counts = {name: (level.labelled, level.count - level.out_of_distribution) for name, level in levels.items()}
-    some = [f"{count:,} of {total:,} {name}" for name, (count, total) in counts.items() if 0 < count < total]
-    if not some:
-        return []
-    note = f"With a label: {', '.join(some)}. Class metrics use these."
-    if "patients" in levels and levels["patients"].labelled < levels["patients"].count:
-        note += " A patient has a label where all labeled bags have the same."
-    return [note]
-
-
-def _of_unknown_distribution(levels: Mapping[str, LevelEvaluation]) -> list[str]:
-    """Return what to know where it is unknown of some items whether they are out of distribution."""
-    counts = {
-        name: (level.count - level.in_distribution - level.out_of_distribution, level.count)
-        for name, level in levels.items()
-    }
-    unknown = [f"{count:,} of {total:,} {name}" for name, (count, total) in counts.items() if count]
-    if not unknown:
-        return []
-    return [
-        f"Not known to be in or out of distribution: {', '.join(unknown)}. They count for class metrics if "
-        "they have a label, but not for OOD metrics."
-    ]
-
-
-def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str]) -> ResultTable:
-    """Return what the decisions came to, in percent of bags not known to be out of distribution.
-
-    Args:
-        evaluation: of the decisions.
-        classes: names in order.
-    """
-    metrics, reasons, rows = evaluation.metrics, list[str](), list[tuple[str, str]]()
-    for key, title in DECISION_TITLES.items():
-        in_percent = key not in ("set_size", "brier", "nll")
-        shown = metric_cell(metrics[key], in_percent, reasons)
-        if key == "selective_risk" and metrics[key].value is not None:
-            low, high = (
-                metric_cell(metrics[name], True, reasons) for name in ("selective_risk_low", "selective_risk_high")
-            )
-            shown += f" ({low} to {high})"
-        rows.append((title, shown))
-    for number, metric in evaluation.coverage_by_class.items():
-        rows.append((f"label in its set, class {classes[int(number)]}", metric_cell(metric, True, reasons)))
-    for name in evaluation.found:
-        rows.append((f"{name}: called out of distribution", metric_cell(evaluation.found[name], True, reasons)))
-        rows.append((f"{name}: flagged or deferred", metric_cell(evaluation.not_accepted[name], True, reasons)))
-    units = (
-        "In % of the bags that are not known to be out of distribution; false alarms, in % of those known to be "
-        "in distribution; mean number of labels, Brier from 0 to 2, NLL in nats. The selective risk (the error "
-        "among the accepted bags) has its 95 % interval (exact; wider where patients are known to have several "
-        "bags, which depend on each other)."
-    )
-    notes = [units, *numbered(reasons)]
-    if metrics["empty_sets"].value:
-        notes.append(
-            "An empty set: no class is probable enough. A person should look at the bag, also where it is "
-            "accepted; miue worklist lists it first. A model that is right more often than the coverage that was "
-            "asked for has many: ask for more (miue calibrate --coverage)."
-        )
-    return ResultTable(("decisions of bags", ""), tuple(rows), tuple(notes))
-
-
-def instance_table(
-    froc: Mapping[str, Metric] | None, flags: FlagEvaluation | None, notes: Sequence[str] = ()
-) -> ResultTable:
-    """Return the sensitivity at rates of false positives, and what the flags came to beside their promise.
-
-    Args:
-        froc: the sensitivities; None for none.
-        flags: the flags; None for none.
-        notes: of which class is negative.
-    """
-    reasons, rows, notes = list[str](), list[tuple[str, str]](), [*notes]
-    units = "In %." if flags is None else "In %; the controlled risk and the mean number of flags are not."
-    for name, metric in (froc or {}).items():
-        rows.append((FROC_TITLES[name], metric_cell(metric, True, reasons)))
-    if flags is not None:
-        for name, metric in flags.metrics.items():
-            title = f"{FLAG_TITLES[name]}, at most {flags.level:g}" if name == "loss" else FLAG_TITLES[name]
-            rows.append((title, metric_cell(metric, name in FLAGS_IN_PERCENT, reasons)))
-        notes.append(f"Flagged where {flags.rule}; promised: {flags.promise}.")
-    return ResultTable(
-        ("instances, positive against negative", ""), tuple(rows), (units, *notes, *numbered(reasons))
-    )
-
-
-@dataclass(frozen=True)
-class Row:
-    """A metric of every level.
-
-    Attributes:
-        title: of the metric.
-        metrics: of each level; None where a level has no such metric.
-        in_percent: whether it is shown in percent.
-    """
-
-    title: str
-    metrics: tuple[Metric | None, ...]
-    in_percent: bool = True
-
-    def reasons(self, levels: Sequence[int]) -> str:
-        """Return why it is undefined at these levels, by their numbers."""
-        found = [metric.reason for number in levels if (metric := self.metrics[number]) is not None]
-        return "; ".join(dict.fromkeys(found))
-
-
-def _rows(levels: Sequence[LevelEvaluation], classes: Sequence[str]) -> Iterator[Row]:
-    sets = list(dict.fromkeys(name for level in levels for name in level.ood))
-    for of_levels in zip(*(_metrics(level, sets, classes) for level in levels), strict=True):
-        titles, metrics, in_percent = zip(*of_levels, strict=True)
-        yield Row(titles[0], metrics, in_percent[0])
-    for measure in reversed(PREFERRED_MEASURES):  # Conf. of a Dirichlet is by max alpha, as published
-        used = [level for level in levels if measure in level.by_measure]
-        if any(level.confidence_measure != measure for level in used):
-            confs = (level.by_measure[measure].confidence.auroc if level in used else None for level in levels)
-            yield Row(f"Conf., AUROC by {measure}", tuple(confs))
-    for score in _own_scores(levels):
-        confs = (
-            level.by_measure[score].confidence.auroc if score in level.by_measure else None for level in levels
-        )
-        yield Row(f"Conf., AUROC by {score}", tuple(confs))
-    for score in _scores(levels):
-        for ood_set in sets:
-            found = (_by_score(level, score, ood_set) for level in levels)
-            yield Row(f"OOD {ood_set}, AUROC by {score}", tuple(found))
-
-
-def _metrics(
-    level: LevelEvaluation, sets: Sequence[str], classes: Sequence[str]
-) -> Iterator[tuple[str, Metric, bool]]:
-    """Yield title, value and whether it is in percent, of what every level has."""
-    absent = Separation.undefined(NO_SUCH_SET)
-    separations = {"Conf.": level.confidence, **{f"OOD {name}": level.ood.get(name, absent) for name in sets}}
-    yield TITLES["accuracy"], level.metrics["accuracy"], True
-    yield from ((f"{name}, AUROC", one.auroc, True) for name, one in separations.items())
-    if not sets:
-        yield "OOD, AUROC", level.metrics["ue"], True
-    yield TITLES["ue"], level.metrics["ue"], True
-    for name, one in separations.items():
-        yield f"{name}, AUPR", one.aupr, True
-        yield f"{name}, FPR95", one.fpr95, True
-    for key in ("auroc", "balanced_accuracy"):
-        yield TITLES[key], level.metrics[key], True
-    for title, recall in zip(_recall_titles(classes), level.recall_by_class.values(), strict=True):
-        yield title, recall, True
-    for key in ("ece", "brier", "nll", "aurc"):
-        yield TITLES[key], level.metrics[key], key in IN_PERCENT
-    yield from ((name, metric, False) for name, metric in level.metrics.items() if name not in TITLES)
-
-
-def _recall_titles(classes: Sequence[str]) -> list[str]:
-    """Return the titles of the recalls of all classes, of two as they are called in diagnostics."""
-    if len(classes) != 2:
-        return [f"Recall of {name}" for name in classes]
-    return [f"Specificity, recall of {classes[0]}", f"Sensitivity, recall of {classes[1]}"]
-
-
-def _own_scores(levels: Sequence[LevelEvaluation]) -> list[str]:
-    """Return the scores that are no distances, such as those that a user adds to a table."""
-    names = list(dict.fromkeys(name for level in levels for name in level.by_measure))
-    known = {*MEASURES, *PREFERRED_MEASURES}
-    return [name for name in names if name not in known and distance_of(name, names) is None]
-
-
-def _scores(levels: Sequence[LevelEvaluation]) -> list[str]:
-    """Return the extra scores of OOD; a bag's "knn_mean" has the row of the instances' "knn", "knn_high" has none.
-
-    A score that is no distance has a row, whatever its name ends in.
-    """
-    of_errors = {*MEASURES, *PREFERRED_MEASURES}
-    names = [name for level in reversed(levels) for name in level.by_measure if name not in of_errors]
-    distances = {name: distance_of(name, names) for name in names}
-    shown = [name for name in names if distances[name] is None or name != f"{distances[name]}{HIGH}"]
-    return list(dict.fromkeys(distances[name] or name for name in shown))
-
-
-def _by_score(level: LevelEvaluation, score: str, ood_set: str) -> Metric:
-    for name in (score, score + MEAN):
-        if name in level.by_measure:
-            found = level.by_measure[name].ood.get(ood_set)
-            return found.auroc if found else Metric.undefined(NO_SUCH_SET)
-    return Metric.undefined(f"no score {score!r} at this level")
-
-
-def _has_value(metric: Metric | None) -> bool:
-    return metric is not None and metric.value is not None
 
 
 def _plain(value: Any) -> Any:

@@ -609,3 +609,23 @@ def test_a_clinical_table_of_tcga_names_its_patients(tmp_path: Path, column: str
     assert opened.bags.labels.values.tolist() == [0, 1, 0, 1]
     assert opened.bags.patients is not None
     assert list(opened.bags.patients) == [name[:12] for name in SLIDES_OF_TCGA]
+
+
+def test_a_clinical_table_of_tcga_loses_the_rows_that_describe_its_columns(tmp_path: Path) -> None:
+    rows = "TCGA-A1-0001\tDuctal\nTCGA-A1-0002\tLobular\nTCGA-A1-0003\t[Not Available]\n"
+    above = "bcr_patient_barcode\thistology\nbcr_patient_barcode\thistological_type\nCDE_ID:2003301\tCDE_ID:\n"
+    read = read_label_table(table(tmp_path, above + rows, "brca.txt"), {"label": "histology"})
+    assert read.ids == ("TCGA-A1-0001", "TCGA-A1-0002", "TCGA-A1-0003")
+    assert read.class_names() == ("Ductal", "Lobular")
+
+
+def test_names_of_columns_in_the_middle_of_a_table_are_no_bag(tmp_path: Path) -> None:
+    first, second = "slide_id,label\na,x\nb,y\n", " slide_id,label\nc,x\n"
+    read = read_label_table(table(tmp_path, first + second))
+    assert (read.ids, read.labels) == (("a", "b", "c"), ("x", "y", "x"))
+
+
+@pytest.mark.parametrize("word", ["'--", "--", "Not Reported", "[Not Available]", "[Not Applicable]", "[Unknown]"])
+def test_what_stands_for_nothing_in_clinical_tables_is_no_class(word: str, tmp_path: Path) -> None:
+    read = read_label_table(table(tmp_path, f"case_submitter_id,slide_id,label\n{word},a,x\np,b,y\np,c,{word}\n"))
+    assert read.class_names() == ("x", "y") and read.patients == ("a", "p", "p")

@@ -119,6 +119,23 @@ def test_empty_lines_before_the_header_are_passed_over(
     assert read(tmp_path / "t.csv") == expected
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_comments_before_the_header_are_passed_over(kind: str, separator: str, end: str, tmp_path: Path) -> None:
+    rows, read, expected = KINDS[kind]
+    described = "".join(f"#{separator.join([word] * len(rows[0]))}{end}" for word in ("a name", "STRING", "1"))
+    for comments in (described, f"#version 2.4{end}", f"{end}# made by{end}{end}#{end}"):
+        (tmp_path / "t.csv").write_bytes(f"{comments}{text(rows, separator)}".encode())
+        assert read(tmp_path / "t.csv") == expected
+
+
+@pytest.mark.parametrize("table", ["#slide,label\na,x\n", "#slide\na\n", "#slide,label\n\na,x\n", "#a\n#b\n"])
+def test_a_header_that_begins_as_a_comment_is_a_header(table: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(table)
+    assert read_header(tmp_path / "t.csv")[0] == table.split("\n")[0].split(",")[0]
+
+
 @pytest.mark.parametrize(
     ("table", "read", "message"),
     [

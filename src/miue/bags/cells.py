@@ -14,8 +14,14 @@ import numpy as np
 from miue.common.errors import DataError
 from miue.common.plural import plural
 
-UNKNOWN_WORDS = ("", "na", "n/a", "nan", "none", "null", "unknown", "#n/a", "<na>", "-nan", "#nv", "#n/d")
-"""What stands for nothing in a cell, in German #NV and in Spanish #N/D; names of classes can be two of these."""
+UNKNOWN_WORDS = (
+    *("", "na", "n/a", "nan", "none", "null", "unknown", "#n/a", "<na>", "-nan", "#nv", "#n/d"),
+    *("--", "'--", "not reported", "[not available]", "[not applicable]", "[not evaluated]", "[unknown]"),
+)
+"""What stands for nothing in a cell, in German #NV and in Spanish #N/D, then in clinical tables of TCGA.
+
+Names of classes can be two of these.
+"""
 FAILED_FORMULA = re.compile(r"#\S+[!?]|#GETTING_DATA|Err:\d{3}", re.IGNORECASE)
 """What spreadsheets of any language leave in a cell of which they could not compute the formula, such as #REF!."""
 POSSIBLE_CLASSES = ("none", "unknown")

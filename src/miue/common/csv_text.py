@@ -28,6 +28,8 @@ MARKS = (
 SAVE_AS = "save the table as UTF-8 (in Excel: Save As, CSV UTF-8)"
 BLANK_LINE = re.compile(r'[ ,;\t|"]*(?:\r\n|\r|\n)')
 """A line of empty cells, as spreadsheets write an empty row above a table."""
+COMMENT = re.compile(r"#[^\r\n]*(?:\r\n|\r|\n)")
+"""A line above the names of columns, as cBioPortal and other exports have them."""
 NAMED_SEPARATOR = re.compile(r"sep=(.)", re.IGNORECASE)
 """The first line that Excel reads as the name of the separator."""
 
@@ -84,7 +86,8 @@ class TextStart:
 def read_text_start(path: Path) -> TextStart:
     """Return the start of a CSV file, with the separator that its header line has most of.
 
-    A line before the header that names the separator, as "sep=;" for Excel, is passed over, and so are empty rows.
+    A line before the header that names the separator, as "sep=;" for Excel, is passed over, and so are empty rows
+    and lines that begin with "#".
 
     Raises:
         StorageError: a header line in another encoding, or a file that is no text.
@@ -97,7 +100,7 @@ def read_text_start(path: Path) -> TextStart:
     if first.startswith(b"PK\x03\x04"):
         raise not_text(f"table {str(path)!r}", "a zip archive, as Excel's own workbooks are")
     text = codecs.getincrementaldecoder(encoding)("replace").decode(first).lstrip("\ufeff")
-    text, before = _without_blank_lines(text)
+    text, before = _without_comments(*_without_blank_lines(text))
     header = re.split(r"[\r\n]", text, maxsplit=1)[0]
     if "\0" in header:
         raise not_text(f"table {str(path)!r}", "zero bytes, as of UTF-16 without a byte order mark")
@@ -116,6 +119,25 @@ def _without_blank_lines(text: str) -> tuple[str, int]:
     while blank := BLANK_LINE.match(text):
         text, count = text[blank.end() :], count + 1
     return text, count
+
+
+def _without_comments(text: str, before: int) -> tuple[str, int]:
+    """Return a text from its first line that does not begin with "#" on, and how many lines are before it.
+
+    A single line that begins so, with as many separators as the next, holds the names of the columns itself.
+    """
+    rest, count, comments = text, before, 0
+    while comment := COMMENT.match(rest):
+        rest, blank = _without_blank_lines(rest[comment.end() :])
+        count, comments = count + 1 + blank, comments + 1
+    if not rest or (comments == 1 and _separators(text) == _separators(rest)):
+        return text, before
+    return rest, count
+
+
+def _separators(text: str) -> list[int]:
+    """Return how many of each separator the first line has."""
+    return [re.split(r"[\r\n]", text, maxsplit=1)[0].count(mark) for mark in SEPARATORS]
 
 
 def _encoding(first: bytes) -> str:

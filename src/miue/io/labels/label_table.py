@@ -89,7 +89,7 @@ def read_label_table(
     """
     specified = columns or {}
     check_meanings(specified, (BAG, "label", "patient"))
-    cells = _without_empty_rows(read_text_columns(path))
+    cells = _rows_of_bags(read_text_columns(path))
     named = _chosen(path, cells, specified.get("bag_id"), BAG_COLUMNS, "id")
     if named is None:
         _check_first_line(path, cells, bag_names)
@@ -142,9 +142,17 @@ def _check_first_line(path: Path, columns: Iterable[str], bag_names: Sequence[st
             )
 
 
-def _without_empty_rows(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Return the columns without rows that hold nothing, as spreadsheets leave below a table."""
-    kept = [row for row, cells in enumerate(zip(*columns.values(), strict=True)) if any(map(str.strip, cells))]
+def _rows_of_bags(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return the columns without rows that are of no bag.
+
+    These are empty ones, as spreadsheets leave below a table, names of columns that are repeated, as in joined
+    tables, and the two rows below the names in clinical tables of TCGA: other names, and codes.
+    """
+    rows = [[cell.strip() for cell in cells] for cells in zip(*columns.values(), strict=True)]
+    heading = [name.strip() for name in columns]
+    codes = [cell for cell in (rows[1] if len(rows) > 1 else []) if cell]
+    first = 2 if codes and all(cell.startswith("CDE_ID:") for cell in codes) else 0
+    kept = [row for row, cells in enumerate(rows) if row >= first and any(cells) and cells != heading]
     return {name: [cells[row] for row in kept] for name, cells in columns.items()}
 
 

@@ -270,7 +270,7 @@ def test_a_name_is_matched_whichever_form_its_letters_have(tmp_path: Path) -> No
         opened = load_bags(tmp_path / "f", labels=labels)
         assert opened.bags.ids == (of_bag, "c") and opened.bags.labels.values.tolist() == [0, 1]
         shutil.rmtree(tmp_path / "f")
-    with pytest.raises(DataError, match="expected one row, got 2"):
+    with pytest.raises(DataError, match="expected one row, or several that say the same, got 2"):
         read_label_table(table(tmp_path, f"slide_id,label\n{apart},x\n{composed},y\n"))
 
 
@@ -375,9 +375,16 @@ def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("slide_id,label\na,x\na,y\n", "bag 'a' of .*: expected one row, got 2; keep"),
-        ("slide_id,label\na,x\na.svs,y\n", "bag 'a' of .*: expected one row, got 2; keep"),
-        ("slide_id,label\na,x\na,y\nb,x\nb,x\nb,x\nc,y\nd,x\nd,x\n", "got 2, and several for 2 other bags; keep"),
+        (
+            "slide_id,label\na,x\na,y\n",
+            "bag 'a' of .*: expected one row, or several that say the same, got 2; keep",
+        ),
+        ("slide_id,label\na,x\na.svs,y\n", "bag 'a' of .*: expected one row, or several .* same, got 2; keep"),
+        ("slide_id,label\na,x\na,y\nb,x\nb,y\nb,z\nc,y\nd,x\nd,y\n", "got 2, and several for 2 other bags; keep"),
+        ("slide_id,case_id,label\na,p,x\na,q,x\n", "expected one row, or several that say the same, got 2; keep"),
+        ("slide_id,label,split\na,x,train\na,x,test\n", "expected one row, or several .* same, got 2; keep"),
+        ("slide_id,label\na,x\na,x\n,y\n", r"line 4: expected the name of a bag, got nothing"),
+        ("slide_id,label,split\na,x,train\na,x,train\nb,y,dev\n", r"line 4, split 'dev'"),
         ("slide_id,label\na,x\n,y\n", r"line 3: expected the name of a bag, got nothing"),
         ("slide_id,label\n", "expected at least one row"),
     ],
@@ -629,3 +636,27 @@ def test_names_of_columns_in_the_middle_of_a_table_are_no_bag(tmp_path: Path) ->
 def test_what_stands_for_nothing_in_clinical_tables_is_no_class(word: str, tmp_path: Path) -> None:
     read = read_label_table(table(tmp_path, f"case_submitter_id,slide_id,label\n{word},a,x\np,b,y\np,c,{word}\n"))
     assert read.class_names() == ("x", "y") and read.patients == ("a", "p", "p")
+
+
+def test_rows_that_say_the_same_of_a_bag_count_once_with_a_note(tmp_path: Path) -> None:
+    rows = [f"TCGA-A1-000{n}\t{'xy'[n % 2]}\t{how}" for n in range(6) for how in ("Radiation", "Pharmaceutical")]
+    clinical = table(
+        tmp_path, "\n".join(["case_submitter_id\tlabel\ttreatment_type", *rows]) + "\n", "clinical.tsv"
+    )
+    read = read_label_table(clinical, {"label": "label"})
+    assert read.ids == tuple(f"TCGA-A1-000{n}" for n in range(6)) and read.repeats == 6
+    for n in range(6):
+        made_files.trident(tmp_path / "f", f"TCGA-A1-000{n}-01Z-00-DX1", np.ones((2, 3), np.float32))
+    loaded = load_bags(tmp_path / "f", labels=clinical)
+    assert f"'{clinical}' has 6 rows that say the same as others; they count once" in loaded.notes
+    assert loaded.bags.labels.values.tolist() == [0, 1] * 3
+    once = table(tmp_path, "slide_id,label\na,x\nb,y\n")
+    assert read_label_table(once).repeats == 0
+
+
+def test_a_patient_with_rows_that_say_the_same_is_joined_to_slides(tmp_path: Path) -> None:
+    clinical = table(tmp_path, "PATIENT,label\n01,a\n02,b\n01,a\n", "clini.csv")
+    read = read_label_table(
+        clinical, slide_table=table(tmp_path, "PATIENT,FILENAME\n01,01_a\n02,02_a\n", "slide.csv")
+    )
+    assert (read.ids, read.labels) == (("01_a", "02_a"), ("a", "b"))

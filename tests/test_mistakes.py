@@ -153,7 +153,7 @@ def _write_slides(folder: Path) -> None:
         ),
         (
             "train FEATURES --labels no-slide-id.csv --out NEW",
-            "column 'case_id': expected one row, got 2, and several for",
+            "got only patients (column 'case_id'), such as",
         ),
         ("train FEATURES --labels one-class.csv --out NEW", "expected at least two classes, got tumor"),
         (

@@ -58,7 +58,11 @@ def label_bags(found: FoundBags, table: LabelTable | None, classes: Sequence[str
     return replace(
         loaded,
         bags=bags,
-        notes=(*loaded.notes, *([_describe_patients(table, row_of)] if by_patient else [])),
+        notes=(
+            *loaded.notes,
+            *_describe_repeats(table),
+            *([_describe_patients(table, row_of)] if by_patient else []),
+        ),
         folds=Splits(table.source, folds) if folds else loaded.folds,
         label_columns=table.columns,
     )
@@ -86,6 +90,13 @@ def _match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[s
     left_out = [LeftOut(name, f"{no_such}{hint}") for name, hint in hints]
     left_out += [LeftOut(name, f"a bag that {labels.source!r} does not list", is_bad=False) for name in unlisted]
     return rows, left_out, by_patient
+
+
+def _describe_repeats(labels: LabelTable) -> list[str]:
+    """Return that rows were passed over which say the same as others, if there were any."""
+    if not labels.repeats:
+        return []
+    return [f"{labels.source!r} has {plural(labels.repeats, 'row')} that say the same as others; they count once"]
 
 
 def _describe_patients(labels: LabelTable, rows: Mapping[str, int]) -> str:

@@ -39,6 +39,7 @@ class LabelTable:
         columns: the names of the columns of the label and, where there is one, of the patient; that of the ids
             where it was found by the names of the bags.
         id_column: that of the ids, "" where there is none; that of the patient where no other names bags.
+        repeats: how many rows were passed over since they say the same as others.
     """
 
     source: str
@@ -48,6 +49,7 @@ class LabelTable:
     folds: Mapping[int, tuple[str, ...]]
     columns: Mapping[str, str] = field(default_factory=dict)
     id_column: str = ""
+    repeats: int = 0
 
     @property
     def is_of_patients(self) -> bool:
@@ -100,15 +102,20 @@ def read_label_table(
     folds = fold_columns(path, cells)
     used = {"label": labels, **({} if patients is None else {"patient": patients})}
     used |= {} if bags in (None, named) else {BAG: bags}
+    facts = [labels, *folds.values()]
     if slide_table is not None:
         if patients is None:
             raise _no_column(path, "patient", PATIENT_COLUMNS, cells)
-        cells = _joined(path, cells, patients, Path(slide_table))
+        cells = _joined(path, _without_repeats(cells, [patients, *facts]), patients, Path(slide_table))
         bags, patients = BAG_COLUMNS[0], PATIENT_COLUMNS[0]
-    if bags is None:
-        bags = patients
+    bags = bags or patients
     if bags is None:
         raise _no_column(path, "id", BAG_COLUMNS, cells)
+    _check_filled(path, cells[bags])
+    for name in folds.values():
+        read_splits_column(cells[name], str(path))  # before rows are passed over, so that an error names the line
+    count = len(cells[bags])
+    cells = _without_repeats(cells, [bags, *([patients] if patients else []), *facts])
     ids = tuple(name.strip() for name in cells[bags])
     _check_ids(path, ids, bags)
     owners = ids if patients is None else tuple(map(known_text, cells[patients]))
@@ -121,6 +128,7 @@ def read_label_table(
         folds={fold: read_splits_column(cells[name], str(path)) for fold, name in folds.items()},
         columns=used,
         id_column=bags,
+        repeats=count - len(ids),
     )
 
 
@@ -153,6 +161,17 @@ def _rows_of_bags(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
     codes = [cell for cell in (rows[1] if len(rows) > 1 else []) if cell]
     first = 2 if codes and all(cell.startswith("CDE_ID:") for cell in codes) else 0
     kept = [row for row, cells in enumerate(rows) if row >= first and any(cells) and cells != heading]
+    return {name: [cells[row] for row in kept] for name, cells in columns.items()}
+
+
+def _without_repeats(columns: Mapping[str, list[str]], used: Sequence[str]) -> dict[str, list[str]]:
+    """Return the columns without rows whose used columns say the same as an earlier row's.
+
+    Clinical tables have a row for each treatment of a patient, or visit.
+    """
+    facts = list(zip(*([cell.strip() for cell in columns[name]] for name in used), strict=True))
+    first = dict(zip(reversed(facts), range(len(facts) - 1, -1, -1), strict=True))
+    kept = [row for row, fact in enumerate(facts) if first[fact] == row]
     return {name: [cells[row] for row in kept] for name, cells in columns.items()}
 
 
@@ -222,7 +241,8 @@ def _joined(
     names, owners = (list(map(str.strip, column)) for column in (columns[patients], slides[owner]))
     row_of = {patient: row for row, patient in enumerate(names)}
     if (twice := first_repeated(names)) is not None:
-        raise repeated(f"patient {twice!r} of {str(path)!r}", "one row per patient", names.count(twice))
+        wanted = "one row per patient, or several that say the same"
+        raise repeated(f"patient {twice!r} of {str(path)!r}", wanted, names.count(twice))
     kept = [
         (slide, row_of[patient]) for slide, patient in zip(slides[files], owners, strict=True) if patient in row_of
     ]
@@ -240,8 +260,8 @@ def _joined(
     return joined
 
 
-def _check_ids(path: Path, ids: Sequence[str], column: str) -> None:
-    keys = list(map(strip_endings, ids))
+def _check_filled(path: Path, names: Sequence[str]) -> None:
+    keys = list(map(strip_endings, names))
     if "" in keys:
         raise DataError(
             item=f"table {str(path)!r}, {row_name(str(path), keys.index(''))}",
@@ -249,6 +269,9 @@ def _check_ids(path: Path, ids: Sequence[str], column: str) -> None:
             got="nothing",
             fix="fill the cell",
         )
+
+
+def _check_ids(path: Path, ids: Sequence[str], column: str) -> None:
     twice = named_twice(ids)
     if twice is not None:
         item = f"bag {twice!r} of {str(path)!r}, column {column!r}"
@@ -259,7 +282,7 @@ def _check_ids(path: Path, ids: Sequence[str], column: str) -> None:
         others = sum(count > 1 for name, count in counts.items() if name != twice)
         if others:
             rows += f", and several for {plural(others, 'other bag')}"
-        raise repeated(item, "one row", rows, fix)
+        raise repeated(item, "one row, or several that say the same", rows, fix)
 
 
 def _no_column(path: Path, what: str, known: Sequence[str], columns: Iterable[str]) -> DataError:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from rich.progress import Progress
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
@@ -189,6 +190,36 @@ def test_max_pooling_fails_and_its_one_sided_form_passes() -> None:
     assert free.results[0].as_trained.value > 0.95 > 0.5 > free.results[0].shifted.high
     assert "fails single-concept" in free.sentence
     assert one_sided.passes
+
+
+@pytest.mark.parametrize("method", ["softmax", "deep-ensemble"])
+def test_its_progress_counts_epochs_and_says_how_long_it_can_take(
+    method: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    completed = []
+    update = Progress.update
+
+    def recorded(self: Progress, task: Any, **values: Any) -> None:
+        if self.tasks[task].description == "checking":
+            completed.append(values["completed"])
+        update(self, task, **values)
+
+    monkeypatch.setattr(Progress, "update", recorded)
+    options = {"encoder.width": 8} | ({"method.size": 2} if method == "deep-ensemble" else {})
+    miue.check_mil(
+        "mean",
+        method,
+        tests=["single-concept", "multi-concept"],
+        train_bags=16,
+        test_bags=20,
+        options=options,
+        settings={"max_epochs": 4},
+    )
+    members = options.get("method.size", 1)
+    epochs = [done / members / 4 for done in range(4 * members + 1)]
+    assert sorted({*completed}) == sorted({*epochs, *(1 + share for share in epochs)})
+    assert completed == sorted(completed)
+    assert capsys.readouterr().err.count("the trainings take at most 0:0") == 1
 
 
 def test_the_command_prints_json_of_every_test() -> None:

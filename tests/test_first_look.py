@@ -196,6 +196,24 @@ def test_a_network_in_which_nothing_is_trained_is_answered(bags: BagDataset) -> 
         train_one_epoch(bags, network=Fixed, method="softmax")
 
 
+class FixedEncoding(Plain):
+    """Frozen but for its last layer."""
+
+    def __init__(self, in_features: int, num_classes: int) -> None:
+        super().__init__(in_features, 4)
+        self.requires_grad_(False)
+        self.head = nn.Linear(4, num_classes)
+
+    def forward(self, bag: Tensor) -> Tensor:
+        return self.head(super().forward(bag))
+
+
+def test_a_frozen_network_of_which_only_the_residual_is_trained_is_warned_of(bags: BagDataset) -> None:
+    with pytest.warns(UserWarning, match="'Fixed': no parameter is trained, .* 2,050 .* of MIREL alone; leave"):
+        train_one_epoch(bags, network=Fixed, method="mirel")
+    train_one_epoch(bags, network=FixedEncoding, method="mirel")  # without a warning
+
+
 @pytest.mark.parametrize(
     ("network", "message"),
     [

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from rich.progress import Progress, TaskID
 
 from miue.checks.mil_bags import MIL_TESTS, MILTest
 from miue.common.arguments import checked
@@ -15,10 +17,13 @@ from miue.common.option_types import Option
 from miue.common.progress import bar
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.seeds import derive_seed
+from miue.common.terminal import literal
 from miue.evaluation.auc import LEVEL, Auc
 from miue.model.model import Model
 from miue.model.part import PartLike, find_part
 from miue.model.recipe import DEFAULT_ENCODER, DEFAULT_METHOD, DEFAULT_NETWORK, Recipe
+from miue.tasks import shares_shown
+from miue.training.callbacks import format_time
 from miue.training.fit import Run
 from miue.training.train import train_recipe
 
@@ -153,15 +158,17 @@ def check_mil(
     _check_arguments(tests, train_bags, test_bags, seeds)
     recipe = Recipe(network, method, encoder, options or {}, (), {**SETTINGS, **(settings or {})})
     run = Run(None, progress=False, accelerator=device)
-    results = []
+    results, done = [], 0
     with bar("trainings", shown=progress) as shown:
-        task = shown.add_task("Checking", total=len(tests) * len(seeds))
+        task = shown.add_task("checking", total=len(tests) * len(seeds))
         for test in (MIL_TESTS[name] for name in tests):
             pairs = []
             for seed in seeds:
-                model = _train(recipe, test, train_bags, seed, run)
+                with shares_shown(_progress_within(shown, task, done, len(tests) * len(seeds))):
+                    model = _train(recipe, test, train_bags, seed, run)
                 pairs.append(_test(model, test, test_bags, seed))
-                shown.advance(task)
+                done += 1
+                shown.update(task, completed=done)
             as_trained, shifted = (Auc.over_seeds(values) for values in zip(*pairs, strict=True))
             results.append(MILTestResult(test.name, test.shift, as_trained, shifted))
     names = [find_part(kind, part).name for kind, part in (("network", network), ("method", method))]
@@ -180,6 +187,29 @@ def _check_arguments(tests: Sequence[str], train_bags: int, test_bags: int, seed
     ):
         if number < least:
             raise out_of_range(item, f"at least {least}", number)
+
+
+def _progress_within(shown: Progress, task: TaskID, done: int, total: int) -> Callable[[float], None]:
+    """Return what moves the bar by the share of a training; after the first epoch it says how long all can take.
+
+    That line is also written where standard error is a file, in which no bar moves.
+
+    Args:
+        shown: the bar.
+        task: of the bar.
+        done: trainings before this one.
+        total: trainings in all.
+    """
+    times = [time.perf_counter()]
+
+    def show(share: float) -> None:
+        shown.update(task, completed=done + share)
+        times.append(time.perf_counter())
+        if done == 0 and len(times) == 3 and not shown.disable:  # the start, 0 epochs, 1 epoch
+            most = format_time((times[2] - times[1]) * total / share)
+            shown.console.print(literal(f"the trainings take at most {most}, with this computer as busy as it is"))
+
+    return show
 
 
 def _train(recipe: Recipe, test: MILTest, count: int, seed: int, run: Run) -> Model:

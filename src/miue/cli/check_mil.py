@@ -60,7 +60,8 @@ def check_mil(
     trained on generated bags in which an easy rule that violates this assumption is right, and tested on bags in
     which the rule is wrong: single-concept and multi-concept (a poison instance marks negative bags in training,
     but is in positive bags of the test), false-frequency (many instances of one concept do not make a bag
-    positive). A test is passed if positive bags still rank higher (AUC above 0.5). Nothing is written.
+    positive). A test is passed if positive bags still rank higher (AUC above 0.5). Nothing is written. After the
+    first epoch it states how long the trainings take at most.
 
     Example: miue check mil --network one-sided-attention --method softmax
     """

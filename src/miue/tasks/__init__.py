@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from miue.tasks.executor import EXECUTORS, LOCAL, Executor, run_tasks
 from miue.tasks.shards import Shard
-from miue.tasks.task import Task, report_share
+from miue.tasks.task import Task, report_share, reporting_part, shares_shown
 
-__all__ = ["EXECUTORS", "LOCAL", "Executor", "Shard", "Task", "report_share", "run_tasks"]
+__all__ = [
+    "EXECUTORS",
+    "LOCAL",
+    "Executor",
+    "Shard",
+    "Task",
+    "report_share",
+    "reporting_part",
+    "run_tasks",
+    "shares_shown",
+]

@@ -152,3 +152,14 @@ def shares_shown(show: Callable[[float], None]) -> Iterator[None]:
         yield
     finally:
         _shown.reset(token)
+
+
+@contextmanager
+def reporting_part(number: int, count: int) -> Iterator[None]:
+    """Let what ``report_share`` reports within the block be the share of part ``number`` of ``count``, from 0."""
+    show = _shown.get()
+    if show is None:
+        yield
+    else:
+        with shares_shown(lambda share: show((number + share) / count)):
+            yield

@@ -21,6 +21,7 @@ from miue.common.tables import read_text_columns, write_rows
 from miue.common.terminal import literal
 from miue.common.weights import copy_weights, digest, write_tensors
 from miue.methods import Method
+from miue.tasks import report_share
 from miue.training.module import TrainingModule
 
 MIN_DELTA = 1e-6  # an epoch improves when its criterion falls by more than this
@@ -189,6 +190,18 @@ class EpochLog(Callback):
         rate = trainer.optimizers[0].param_groups[0]["lr"]
         self.rows.append({"epoch": trainer.current_epoch + 1, **metrics, "learning_rate": rate})
         write_rows(self.path, self.columns, [[str(row[name]) for name in self.columns] for row in self.rows])
+
+
+class ReportsShare(Callback):
+    """Report how much of a training is done to the bar of what it is a part of, such as a cross-validation."""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Report the epochs of a run that is resumed, or 0."""
+        report_share(trainer.current_epoch / (trainer.max_epochs or 1))
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Report the epochs that are done."""
+        report_share((trainer.current_epoch + 1) / (trainer.max_epochs or 1))
 
 
 def progress_line(

@@ -54,7 +54,7 @@ def look_at_network(method: Method, read: Callable[[], BagBatch]) -> str:
             batch = read()
             first = _compute(method, batch)
             if not isinstance(method, EmbeddingMethod):  # whose network may pass on what has no parameters
-                _check_gradient(network, first[1])
+                _check_gradient(method, first[1])
             with torch.no_grad():
                 again = _compute(method, batch)
                 single = [_compute(method, one) for one in _one_by_one(batch)]
@@ -141,15 +141,28 @@ def _one_by_one(batch: BagBatch) -> Iterator[BagBatch]:
         yield BagBatch(instances, segments, batch.labels[row : row + 1], batch.labelled[row : row + 1])
 
 
-def _check_gradient(network: nn.Module, logits: Float[Tensor, "b C"]) -> None:
-    trained = sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
-    if trained and not logits.requires_grad:
+def _check_gradient(method: Method, logits: Float[Tensor, "b C"]) -> None:
+    """Raise where the network has parameters to train, but not by its logits; warn where all are frozen."""
+    network = method.network
+    if logits.requires_grad:
+        return
+    if trained := _count_trained(network):
         raise ModelError(
             item=f"network {class_name(network)!r}",
             wanted=f"logits with a gradient, which trains its {plural(trained, 'parameter')}",
             got="logits that depend on none of them",
             fix="leave out torch.no_grad(), .detach(), .item() and NumPy on the way to the logits",
         )
+    if others := _count_trained(method):
+        warn_user(
+            f"network {class_name(network)!r}: no parameter is trained, as none has requires_grad=True: its "
+            f"logits of bags stay as they are, and training changes {plural(others, 'parameter')} of "
+            f"{type(method).__name__} alone; leave at least the last layer to train"
+        )
+
+
+def _count_trained(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
 
 
 def _same(some: Float[Tensor, "b C"], others: Float[Tensor, "b C"]) -> bool:

@@ -31,7 +31,7 @@ from miue.methods import Method
 from miue.model.config import TrainingConfig
 from miue.networks.precision import encoder_precision
 from miue.tasks import LOCAL, Executor
-from miue.training.callbacks import MIN_DELTA, BestWeights, EpochLog, EpochProgress
+from miue.training.callbacks import MIN_DELTA, BestWeights, EpochLog, EpochProgress, ReportsShare
 from miue.training.checkpoint import SafetensorsCheckpointIO, epochs_in
 from miue.training.interrupts import StopAfterBatch, interrupts_after_batches
 from miue.training.module import AveragingStrategy, TrainingData, TrainingModule, validation_weights
@@ -234,6 +234,7 @@ def _trainer(
         EarlyStopping("criterion", min_delta=MIN_DELTA, patience=config.stop_patience),
         best,
         stop,
+        ReportsShare(),
     ]
     if run.folder is not None and run.is_first:
         callbacks.append(EpochLog(run.folder / "log.csv"))

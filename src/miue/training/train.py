@@ -39,7 +39,7 @@ from miue.model.training_bags import TrainingBags
 from miue.networks.precision import say_if_slow
 from miue.predictions.provenance import TrainingRecord
 from miue.scores import FeatureDistance
-from miue.tasks import LOCAL, Executor, Task, run_tasks
+from miue.tasks import LOCAL, Executor, Task, reporting_part, run_tasks
 from miue.training.after_training import act_after_training
 from miue.training.fit import Run, TrainingSummary, fit, read_fitted
 from miue.training.job import Job, handed_over, read_job
@@ -299,7 +299,11 @@ def _fit_members(method: Method, plan: Plan, run: Run) -> list[TrainingSummary]:
     members = method.members()
     if len(members) == 1:
         return [fit(members[0], plan.train, plan.validation, plan.training_config, run)]
-    return [_fit_member(method, number, plan, run) for number in range(len(members))]
+    summaries = []
+    for number in range(len(members)):
+        with reporting_part(number, len(members)):
+            summaries.append(_fit_member(method, number, plan, run))
+    return summaries
 
 
 def _fit_member(method: Method, number: int, plan: Plan, run: Run) -> TrainingSummary:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
@@ -98,6 +99,28 @@ class Layers(nn.Module):
     def forward(self, bag: Tensor) -> Tensor:
         logits = self.layers(bag)
         return logits.mean(0) if self.pooling is Pooling.MEAN else logits.amax(0)
+
+
+@dataclass(frozen=True)
+class Size:
+    """What only Python can say."""
+
+    side: int = 3
+
+
+class Sized(PlainMean):
+    """A plain module with options that are a number or None, without its annotation, an object and a class."""
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        depth: int = None,  # type: ignore[assignment]  # noqa: RUF013  # as others write it
+        size: Size = Size(),
+        layer: type[nn.Module] = nn.ReLU,
+    ) -> None:
+        super().__init__(in_features, num_classes, size.side)
+        self.depth, self.layer = depth, layer()
 
 
 class LazyMean(nn.Module):

@@ -125,6 +125,10 @@ def test_another_image_shape_is_refused() -> None:
 def test_folders_that_hold_no_usable_model_say_why(tmp_path: Path, bags: BagDataset) -> None:
     with pytest.raises(StorageError, match="a folder without it; train one with"):
         miue.Model.load(tmp_path)
+    for seed in (1, 2):
+        train(bags).save(tmp_path / "runs" / f"seed_{seed}")
+    with pytest.raises(StorageError, match="a folder without it; choose one of the models in it: seed_1, seed_2"):
+        miue.Model.load(tmp_path / "runs")
     folder = tmp_path / "model"
     train(bags).save(folder)
     config, weights = (folder / "config.json").read_text(), (folder / "model.safetensors").read_bytes()

@@ -79,14 +79,33 @@ def test_a_list_is_read_as_it_is_written(text: str, entries: list[Any]) -> None:
         ("widths", [7, "x"], r"'network.widths': expected a valid integer, such as \[5\], got \[7, 'x'\]"),
         ("widths", [[7], [3]], "a number, a text, True, False, None, or a list of these"),
         ("pooling", "median", "'network.pooling': expected 'mean' or 'maximum', such as 'mean', got 'median'"),
-        ("limit", "big", "'network.limit': expected a valid number, got 'big'"),
+        ("limit", "big", "'network.limit': expected a valid number or none, got 'big'"),
+        ("depth", "all", "'network.depth': expected a valid integer or none, got 'all'"),
+        (
+            "size",
+            16,
+            r"expected an object, such as Size\(side=3\), got 16; leave it at its default, or pass a subc",
+        ),
+        (
+            "layer",
+            "ReLU",
+            "'network.layer': expected a subclass of Module, such as .*, got 'ReLU'; leave it at its default",
+        ),
     ],
 )
 def test_a_value_that_does_not_fit_is_answered_as_it_is_given(
     key: str, value: Any, message: str, bags: BagDataset
 ) -> None:
+    network = others.Sized if key in ("depth", "size", "layer") else others.Layers
     with pytest.raises(ConfigError, match=message):
-        train_one_epoch(bags, network=others.Layers, options={f"network.{key}": value})
+        train_one_epoch(bags, network=network, options={f"network.{key}": value})
+
+
+def test_none_can_be_given_where_it_is_the_default(bags: BagDataset, tmp_path: Path) -> None:
+    none = {"network.depth": value_of("null")}
+    train_one_epoch(bags, network=others.Sized, method="softmax", options=none, out=tmp_path / "run")
+    options = miue.Model.load(tmp_path / "run", trust=True).config.network.options
+    assert options == {"depth": None}  # what no file can say is left to the class
 
 
 def test_a_module_that_is_built_keeps_them(bags: BagDataset, tmp_path: Path) -> None:

@@ -281,7 +281,7 @@ def validation_share(recipe: Recipe) -> float:
 def value_of(text: str) -> Option:
     """Return the number, truth value, None or list of these that ``text`` writes, else the text, less its quotes.
 
-    >>> value_of("3"), value_of("1e-4"), value_of("true"), value_of("none"), value_of("exp"), value_of('"5"')
+    >>> value_of("3"), value_of("1e-4"), value_of("true"), value_of("null"), value_of("exp"), value_of('"5"')
     (3, 0.0001, True, None, 'exp', '5')
     >>> value_of("[64, 32]"), value_of("['H, E', KI67]")
     ([64, 32], ['H, E', 'KI67'])
@@ -292,7 +292,7 @@ def value_of(text: str) -> Option:
 
 
 def _scalar_of(text: str) -> Scalar:
-    words: dict[str, Scalar] = {"true": True, "false": False, "none": None}
+    words: dict[str, Scalar] = {"true": True, "false": False, "none": None, "null": None}
     if text.lower() in words:
         return words[text.lower()]
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":

@@ -17,6 +17,18 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnno
 from miue.common.errors import ConfigError
 from miue.common.option_types import Option
 
+OBJECTS = (
+    "dataclass_type",
+    "dataclass_exact_type",
+    "model_type",
+    "dict_type",
+    "is_instance_of",
+    "is_subclass_of",
+    "is_type",
+    "callable_type",
+)
+"""Errors of types that no option can have the value of."""
+
 QUOTED = "; on the command line quote what is meant as a text: --set 'key=\"5\"'"
 
 
@@ -59,6 +71,8 @@ def check_value(key: str, parameter: inspect.Parameter, make: Callable[..., Any]
     Raises:
         ConfigError: a value of another type, or out of range.
     """
+    if value is None and parameter.default is None:
+        return None  # often annotated without "| None"
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(_type_of(parameter, make))
     except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation):
@@ -72,16 +86,28 @@ def check_value(key: str, parameter: inspect.Parameter, make: Callable[..., Any]
         try:
             return adapter.validate_json(json.dumps(plain), strict=True)
         except ValidationError as error:
-            found = error
+            found = found if error.errors()[0]["type"] == "needs_python_object" else error
     default = parameter.default
     example = "" if default in (None, parameter.empty) else f", such as {plain_option(default)!r}"
     first = found.errors()[0]
+    none = " or none" if default is None or _takes_none(adapter) else ""
+    fix = "change the value" + (QUOTED if first["type"] == "string_type" else "")
+    if first["type"] in OBJECTS:
+        fix = "leave it at its default, or pass a subclass or factory whose parameters are numbers and texts"
     raise ConfigError(
         item=f"option {key!r}",
-        wanted=first["msg"].removeprefix("Input should be ").replace("valid array", "list") + example,
+        wanted=first["msg"].removeprefix("Input should be ").replace("valid array", "list") + none + example,
         got=repr(value),
-        fix="change the value" + (QUOTED if first["type"] == "string_type" else ""),
+        fix=fix,
     ) from found
+
+
+def _takes_none(adapter: TypeAdapter[Any]) -> bool:
+    try:
+        adapter.validate_python(None, strict=True)
+    except ValidationError:
+        return False
+    return True
 
 
 def _type_of(parameter: inspect.Parameter, make: Callable[..., Any]) -> Any:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
-from miue.common.errors import ConfigError, ModelError, StorageError, folder_name, not_readable
+from miue.common.errors import ConfigError, ModelError, StorageError, first_few, folder_name, not_readable
 from miue.common.files import check_format, file_sha256, read_json, refuse_unreadable
 from miue.common.user_warnings import warn_user
 from miue.methods import Method
@@ -63,6 +63,8 @@ def read_config(folder: Path) -> SavedConfig:
     path = folder / "config.json"
     if not path.exists():
         unfinished = (folder / "checkpoints").is_dir()
+        within = sorted(path.parent.name for path in folder.glob("*/config.json"))
+        start = f"choose one of the models in it: {first_few(within)}" if within else "train one with 'miue train'"
         raise StorageError(
             item=f"{str(folder)!r}",
             wanted="a trained model (a folder with config.json and model.safetensors)",
@@ -71,7 +73,7 @@ def read_config(folder: Path) -> SavedConfig:
             else folder_name(folder)
             if folder.is_dir()
             else "no such folder",
-            fix="continue it with 'miue train … --resume'" if unfinished else "train one with 'miue train'",
+            fix="continue it with 'miue train … --resume'" if unfinished else start,
         )
     content = read_json(path, what="model config")
     check_format(content, item=f"model {str(folder)!r}", format_name=FORMAT, version=VERSION, fix="update miue")

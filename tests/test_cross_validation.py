@@ -15,6 +15,7 @@ import pytest
 import torch
 from commands import run
 from made_bags import separable_bags
+from rich.progress import Progress
 from scipy import stats
 from typer.testing import CliRunner
 
@@ -65,6 +66,24 @@ def test_every_fold_and_seed_is_run_once_and_kept(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr("miue.selection.cross_validation._run", lambda *_: pytest.fail("ran again"))
     assert cross_validate(bags, splits, [1, 2], out, QUICK, progress=False) == found
+
+
+def test_its_bar_counts_the_epochs_of_the_run_that_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    completed = []
+    update = Progress.update
+
+    def recorded(self: Progress, task: Any, **values: Any) -> None:
+        if self.tasks[task].description == "cross-validating":
+            completed.append(values["completed"])
+        update(self, task, **values)
+
+    monkeypatch.setattr(Progress, "update", recorded)
+    bags = separable_bags(24)
+    recipe = replace(QUICK, settings={"max_epochs": 2})
+    cross_validate(bags, make_folds(bags, 2), [1], tmp_path, recipe)
+    assert completed == [0, 0.5, 1, 1, 1, 1.5, 2, 2]  # the start, both epochs, and the end of each run
 
 
 def test_a_killed_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -345,6 +345,9 @@ def test_features_without_images_are_combined_from_typicality_and_refused_statis
     assert np.isfinite(model.predict(bags).bags.scores["combined_mean"]).all()
     with pytest.raises(DataError, match="'statistics': expected images of bytes, or features with the statistics"):
         miue.train(bags, distances=("statistics",), settings=SETTINGS, progress=False, device="cpu")
+    images = [np.random.default_rng(i).random((2, 8, 8), np.float32) for i in range(8)]
+    with pytest.raises(DataError, match=r"got float32 of shape .*; give the images as bytes \(uint8\), or train"):
+        miue.train(images, [0, 1] * 4, distances=("statistics",), settings=SETTINGS, progress=False, device="cpu")
 
 
 @pytest.mark.parametrize("seeds", [[], ["--seeds", "1,2"]])

@@ -128,11 +128,13 @@ def check_statistics(distances: Mapping[str, Any], bags: BagDataset) -> None:
         DataError: they are.
     """
     if _reads_statistics(distances) and not has_statistics(bags):
+        are_images = len(bags.instance_shape) > 1
+        start = "give the images as bytes (uint8)" if are_images else "tile the slides with 'miue data tile'"
         raise DataError(
             item=f"distance {ImageStatistics.name!r}",
             wanted="images of bytes, or features with the statistics of their patches beside them",
             got=f"{bags.instances.dtype} of shape {bags.instance_shape} without statistics",
-            fix=f"tile the slides with 'miue data tile', or train with the distance {Typicality.name!r}",
+            fix=f"{start}, or train with the distance {Typicality.name!r}",
         )
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import fail, run
+from made_predictions import made_predictions
 
+from miue.calibration import calibrate, decide
 from miue.common.errors import ConfigError, DataError
 from miue.predictions.any_table import read_any_tables
+from miue.predictions.folder import Predictions
 
 ROWS = """slide_id,label,prob_normal,prob_benign,prob_tumor,pages
 a,normal,0.7,0.2,0.1,3
@@ -90,5 +94,42 @@ def test_the_order_of_two_numbers_is_that_of_labels_and_of_probabilities(tmp_pat
 def test_classes_that_are_numbered_otherwise_are_asked_for(prefix: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(NUMBERS.replace("p_", prefix))
     message = rf"a column {prefix}0 beside {prefix}1: .* got {prefix}1, {prefix}2, {prefix}10; .*--classes 1,2,10"
+    with pytest.raises(DataError, match=message):
+        read_any_tables(tmp_path / "t.csv")
+
+
+def test_columns_that_are_not_read_are_listed(tmp_path: Path) -> None:
+    bags, instances = tmp_path / "bags.csv", tmp_path / "instances.csv"
+    bags.write_text("bag_id,label,p_0,p_1,entropy,score_mine,uncertainty,age\na,0,0.9,0.1,0.3,1,2,60\n")
+    instances.write_text("bag_id,instance,p_0,p_1,frame\na,0,0.9,0.1,7\n")
+    advice = "(an uncertainty of your own is a column score_NAME, higher where less certain)"
+    said = read_any_tables(bags, instances)[1]
+    assert said == f"bags.csv: not read: 'uncertainty', 'age' {advice}; instances.csv: not read: 'frame' {advice}"
+
+
+def test_every_column_of_tables_of_ours_is_known(two_slides: Predictions, tmp_path: Path) -> None:
+    predictions = made_predictions(bags=90)
+    known = predictions.bags.subset(np.flatnonzero(predictions.bags.labels.known))
+    decided = decide(predictions, calibrate(Predictions(known, None, predictions.provenance)))
+    for number, predictions in enumerate((two_slides, decided)):
+        folder = tmp_path / str(number)
+        predictions.save(folder, table_format="csv")
+        assert read_any_tables(folder / "bags.csv", folder / "instances.csv")[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("score\na,0,0.5\nb,1,2.5", "line 3, column 'score': expected the probability .* got 2.5; turn a logit"),
+        ("score\na,0,0.5\nb,1,", "line 3, column 'score': expected a finite number"),
+        ("p_0,p_1\na,0,20,80", "line 2 of the class probabilities: .*pass .* percentages or"),
+        ("logit_0,logit_1\na,0,-3,2", "logit_1; turn logits into probabilities first"),
+        ("score\na,5,0.5", "line 2, column 'y_true': expected a class index"),
+    ],
+)
+def test_scores_that_are_no_probabilities_are_refused_by_the_name_of_their_column(
+    rows: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text(f"video,y_true,{rows}\n")
     with pytest.raises(DataError, match=message):
         read_any_tables(tmp_path / "t.csv")

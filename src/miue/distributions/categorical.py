@@ -37,7 +37,7 @@ class Categorical(PredictiveDistribution):
                 item=f"row {row} of the class probabilities",
                 wanted=SUM_TO_ONE,
                 got=str([round(p, 6) for p in values[row].tolist()]),
-                fix="pass probabilities, not logits or rounded scores",
+                fix="pass probabilities, not logits, percentages or rounded scores",
             )
         self._probabilities = values
 

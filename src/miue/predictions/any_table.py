@@ -9,12 +9,16 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.classes import called_negative, check_names_given, known_labels, quoted_order
-from miue.bags.column_names import OF_TCGA, lower_case
+from miue.bags.column_names import COORDS, OF_TCGA, lower_case, numbers_rows
 from miue.common.errors import ConfigError, DataError, first_few, missing_column
 from miue.common.tables import read_columns, read_header
 from miue.distributions.categorical import SUM_TO_ONE
+from miue.distributions.measures import MEASURES
+from miue.predictions.decisions import CALIBRATED_PREFIX
 from miue.predictions.folder import Predictions, read_tables
 from miue.predictions.provenance import Provenance
+from miue.predictions.read_table import FACTS, OF_DECISIONS
+from miue.predictions.table import SCORE_PREFIX
 
 IDS = ("bag_id", "slide_id", "slide", "image_id", "wsi_id", "video_id", "video", "case_id", "filename", "id")
 LABELS = ("label", "y", "y_true", "target", "true_label", "ground_truth")
@@ -25,12 +29,16 @@ NO_CLASSES = ("value", "val", "threshold", "pred", "predicted", "max", "min", "m
 """What follows a prefix in columns that are no probability of a class."""
 PATIENTS = ("patient", "patient_id", "patientid", "subject", "subject_id", "case", "case_id", *OF_TCGA)
 PREFIXES = ("p", "prob", "probability", "proba", "y_prob")
+OURS = {*FACTS, *OF_DECISIONS, *COORDS, *MEASURES, *PREDICTED, "label", "instance", "training_part"}
+"""Columns that mean something, or whose numbers are computed from others, besides those that are recognized."""
 
 
 def read_any_tables(
     bags: Path, instances: Path | None = None, classes: Sequence[str] = ()
 ) -> tuple[Predictions, str]:
-    """Return predictions from the tables of any tool, and which columns were recognized, "" where all are ours.
+    """Return predictions from the tables of any tool, and which columns were recognized or not read.
+
+    The latter is "" where all columns are ours.
 
     Args:
         bags: a table with ids and probabilities (or concentrations), one row per bag.
@@ -52,12 +60,14 @@ def read_any_tables(
     said = ", ".join(f"{meaning} = {column!r}" for column, meaning in renamed.items())
     if words and not classes:
         said += f"{'; ' if said else ''}classes {', '.join(words)} (--classes sets another order)"
-    said = f"{bags.name}: {said}" if said else ""
+    about = {bags.name: [said, _not_read(header, names.values())]}
     of_instances = None
     if instances is not None:
-        of_instances = _recognize(read_header(instances), instances, words)[0]
+        header_too = read_header(instances)
+        of_instances = _recognize(header_too, instances, words)[0]
         renamed_too = [f"{meaning} = {column!r}" for meaning, column in of_instances.items() if column != meaning]
-        said += f"{'; ' if said else ''}{instances.name}: {', '.join(renamed_too)}" if renamed_too else ""
+        about[instances.name] = [", ".join(renamed_too), _not_read(header_too, of_instances.values())]
+    said = "; ".join(f"{name}: {'; '.join(filter(None, of))}" for name, of in about.items() if any(of))
     provenance = Provenance(classes=tuple(words))
     try:
         predictions = read_tables(bags, instances, provenance, names=names, instance_names=of_instances)
@@ -90,6 +100,18 @@ def _check_classes_of_columns(columns: Sequence[str], path: Path, classes: Seque
             got=f"{first_few(without)}, of which there is no column" if without else "1 name",
             fix="name all of them with --classes, the negative one first",
         )
+
+
+def _not_read(columns: Sequence[str], recognized: Iterable[str]) -> str:
+    """Return which columns mean nothing here and how an uncertainty is named, "" where all mean something."""
+    prefixes = rf"{SCORE_PREFIX}.+|{CALIBRATED_PREFIX}.+|(alpha|p)_\d+"
+    others = [
+        repr(column)
+        for column in columns
+        if not (column in OURS.union(recognized) or re.fullmatch(prefixes, column) or numbers_rows(column))
+    ]
+    name = f"an uncertainty of your own is a column {SCORE_PREFIX}NAME, higher where less certain"
+    return f"not read: {first_few(others)} ({name})" if others else ""
 
 
 def _columns_left_out(columns: Sequence[str], used: Iterable[str], classes: Sequence[str]) -> list[str]:
@@ -150,7 +172,9 @@ def _recognize(
         f"{', '.join(POSITIVE)} for two classes"
         + (f", or a column of each class: {', '.join(map(repr, classes))}" if classes else ""),
         columns,
-        "name the columns of the probabilities so",
+        "turn logits into probabilities first (softmax, or sigmoid of one column), and name these so"
+        if any("logit" in lower_case(column) for column in columns)
+        else "name the columns of the probabilities so",
     )
 
 

@@ -50,7 +50,14 @@ def read_table(
     if len(nameless):
         item = f"table {str(path)!r}, {row_name(str(path), nameless[0])}, column 'bag_id'"
         raise lacking(item, "the name of a bag", "fill the cell, or drop the row")
-    return _table_from_columns(columns, str(path), classes)
+    try:
+        return _table_from_columns(columns, str(path), classes)
+    except DataError as error:
+        called = {f"column {ours[column]!r}": f"column {column!r}" for column in read if column in ours}
+        item = re.sub(r"column '\w+'", lambda match: called.get(match[0], match[0]), error.item)
+        if item == error.item:
+            raise
+        raise DataError(item=item, wanted=error.wanted, got=error.got, fix=error.fix) from error
 
 
 def _table_from_columns(
@@ -171,7 +178,9 @@ def read_distribution(columns: Mapping[str, np.ndarray], name: str) -> Predictiv
         alone = present == ["p_1"]
         if alone or (len(present) >= 2 and present[-1] == f"{prefix}{len(present) - 1}"):
             values = np.stack([read_numbers(columns[column], column, name) for column in present], 1)
-            values = np.hstack([_complement(values), values]) if alone else values
+            if alone:
+                _check_probability(values[:, 0], name)
+                values = np.hstack([_complement(values), values])
             try:
                 if kind is Categorical and "expected_entropy" in columns:
                     expected = read_numbers(columns["expected_entropy"], "expected_entropy", name)
@@ -190,6 +199,19 @@ def read_distribution(columns: Mapping[str, np.ndarray], name: str) -> Predictiv
         got=", ".join(columns),
         fix="name the columns so",
     )
+
+
+def _check_probability(values: Float64[np.ndarray, "n"], name: str) -> None:
+    """Raise unless each value of the only column p_1 can be a probability."""
+    outside = np.flatnonzero((values < 0) | (values > 1))
+    if len(outside):
+        raise DataError(
+            item=f"table {name!r}, {row_name(name, outside[0])}, column 'p_1'",
+            wanted="the probability of the second class, from 0 to 1",
+            got=f"{values[outside[0]]:.6g}",
+            fix="turn a logit into 1 / (1 + exp(−logit)), divide a percentage by 100; other scores are no "
+            "probabilities",
+        )
 
 
 def _complement(p: np.ndarray) -> np.ndarray:

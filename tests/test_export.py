@@ -53,7 +53,7 @@ def test_predictions_without_coords_are_refused(two_slides: Predictions, tmp_pat
     for command in ("geojson", "heatmap", "geoparquet", "ome-tiff"):
         error = export(command, tmp_path / "p", "--out", tmp_path / "out", "--quiet").exception
         assert isinstance(error, DataError)
-        assert "x and y" in str(error)
+        assert "x and y" in str(error) and "'miue predict --format csv' writes all values" in str(error)
     assert not (tmp_path / "out").exists()
 
 

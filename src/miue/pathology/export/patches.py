@@ -72,7 +72,8 @@ def patches_by_slide(
             item="the predictions",
             wanted="instances with a position: columns x and y in level-0 pixels",
             got="no instances" if table is None else "instances without x and y",
-            fix="predict from bags that carry coords, or add the columns to the instance table",
+            fix="predict from bags that carry coords, or add the columns to the instance table; "
+            "'miue predict --format csv' writes all values of instances without a position",
         )
     ordered = table.in_order(predictions.bags.bag_ids.astype(str).tolist())
     sizes = _patch_sizes(predictions.bags, ordered, patch_size)

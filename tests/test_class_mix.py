@@ -267,6 +267,13 @@ def test_predicted_classes_that_no_mix_fits_are_said_to_contradict_the_assumptio
     assert fits.describe_mix().endswith("look as they did in the calibration.")
 
 
+def test_a_class_that_is_called_by_a_number_is_not_read_as_its_share() -> None:
+    random = np.random.default_rng(11)
+    made = calibrate(mixed_bags(200, 0.5, random), class_names=("0", "1"), **LESS)  # type: ignore[arg-type]
+    said = monitor(made, [Batch.of("new", mixed_bags(120, 0.5, random).bags, made)]).describe_mix()
+    assert "intervals): class 1: " in said
+
+
 def test_the_command_estimates_the_mix_and_refuses_classes_in_another_order(tmp_path: Path) -> None:
     random = np.random.default_rng(10)
     made = calibrate(mixed_bags(200, 0.5, random), class_names=("no", "yes"), **LESS)  # type: ignore[arg-type]

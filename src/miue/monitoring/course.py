@@ -124,7 +124,7 @@ class Course(PrintsAsTable):
         if estimate is None:
             return f"The class mix of {self.batches[-1].name} is not estimated: it has no bag that counts."
         shares = "; ".join(
-            f"{self.classes[label]} {estimate.percent(label)}, in the calibration {100 * usual:.0f} %"
+            f"{_called(self.classes[label])} {estimate.percent(label)}, in the calibration {100 * usual:.0f} %"
             for label, usual in enumerate(self.usual_mix)
             if label in self._shown
         )
@@ -373,3 +373,12 @@ def _estimate_mixes(
         predicted = batch.predicted[of_batch]
         estimates.append(estimate_mix(calibration.class_mix.confusion, predicted) if len(predicted) else None)
     return tuple(estimates)
+
+
+def _called(name: str) -> str:
+    """Return how a class is called before a number.
+
+    >>> _called("yes"), _called("1")
+    ('yes', 'class 1:')
+    """
+    return f"class {name}:" if name.isdecimal() else name

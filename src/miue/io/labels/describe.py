@@ -60,10 +60,13 @@ def counts_of_classes(bags: BagDataset) -> str:
     >>> import numpy as np
     >>> counts_of_classes(BagDataset.from_arrays([np.ones((1, 2))] * 2, [0, 1], class_names=["no", "yes"]))
     'no 1, yes 1; negative class: no'
+    >>> counts_of_classes(BagDataset.from_arrays([np.ones((1, 2))] * 2, [0, 1]))
+    'class 0: 1, class 1: 1; negative class: 0'
     """
     known = bags.labels.values[bags.labels.known]
     names = bags.class_names or tuple(str(number) for number in range(bags.num_classes))
-    counts = [f"{name} {int((known == number).sum()):,}" for number, name in enumerate(names)]
+    called = [f"class {name}:" if name.isdecimal() else name for name in names]  # before a number
+    counts = [f"{name} {int((known == number).sum()):,}" for number, name in enumerate(called)]
     unknown = len(bags) - len(known)
     counts += [f"unknown {unknown:,}"] if unknown else []
     return f"{', '.join(counts)}; negative class: {names[0]}"

@@ -244,6 +244,16 @@ def test_the_report_command_reads_groups_by_the_names_of_all_bags(tmp_path: Path
     start = [n for n, text in enumerate(page.texts) if text.startswith(("Cork: ", "Leeds: "))]
     counts = [next(text for text in page.texts[n + 1 :] if text.strip()) for n in start]
     assert counts == ["2", "2", "1", "1"]  # of the bags that both have
+    folder = tmp_path / "features"
+    folder.mkdir()
+    for row in range(5):
+        np.save(folder / f"slide {row}.npy", np.ones((2, 3), np.float32))
+    table = tmp_path / "instances.csv"
+    table.write_text("bag_id,f\n" + "".join(f"slide {row},1\n" for row in range(5)))
+    for store in (folder, table):  # which have no such column
+        run(*sites, "--group-column", "site", "--id-column", "case", "--store", str(store))
+    table.write_text(table.read_text().replace("bag_id", "case"))
+    run(*sites, "--group-column", "site", "--id-column", "case", "--store", str(table))
     for options, message in (
         (sites, "'case', 'site'"),
         (("--group-column", "site"), "--groups with it"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -19,6 +19,9 @@ from miue.cli.sources import Source, open_bags, say_left_out
 from miue.common.errors import ConfigError
 from miue.common.outputs import refuse_existing
 from miue.common.terminal import say, show_result
+
+if TYPE_CHECKING:
+    from miue.io.loaded import LoadedBags
 
 OF_STORE = ("mpp", "feature_key", "features")
 """Options that say how the bags of --store are read."""
@@ -109,7 +112,7 @@ def report(
             got="none",
             fix="pass the bags as --store",
         )
-    shown = None if store is None else open_bags(store, replace(source, skip_bad=True), progress=not quiet)
+    shown = None if store is None else _open_store(store, source, progress=not quiet, groups=groups)
     if shown is not None:
         say_left_out(shown)
     with _Bars(quiet) as track:
@@ -137,6 +140,17 @@ def report(
         f"{out}: {written.bytes / 1e6:.1f} MB, opens in any browser without a network",
         as_json,
     )
+
+
+def _open_store(store: Path, source: Source, *, progress: bool, groups: GroupOptions) -> LoadedBags:
+    """Return the bags of --store; beside --groups, --id-column is theirs only where they need it, too."""
+    from miue.bags.column_names import BAG
+    from miue.io.find import named_id_column
+
+    id_column = source.id_column
+    if groups.groups is not None and id_column is not None:
+        id_column = named_id_column(store, {BAG: id_column}).get(BAG)
+    return open_bags(store, replace(source, skip_bad=True, id_column=id_column), progress=progress)
 
 
 class _Bars:

@@ -78,7 +78,7 @@ def test_validation_counts_classes_and_not_bags() -> None:
     sums = EpochSums(weights)
     sums.add_update(1.0)
     sums.add_validation(p.log(), torch.tensor([0, 0, 0, 1]))
-    found = sums.values(1)
+    found = sums.values(1, "lower it")
     nll = (-np.log([0.9, 0.8, 0.4]).mean() - np.log(0.3)) / 2
     assert found["validation_nll"] == pytest.approx(nll)
     assert found["validation_error"] == pytest.approx((1 / 3 + 1) / 2)

@@ -148,6 +148,43 @@ def test_an_output_whose_folder_cannot_be_written_is_locked_inside(
     assert not (out / ".lock").exists()
 
 
+def test_a_failure_leaves_no_empty_folder_that_it_made_and_every_folder_that_was_there(tmp_path: Path) -> None:
+    out = tmp_path / "there" / "new" / "out"
+    (tmp_path / "there").mkdir()
+    with pytest.raises(ValueError), locked(out):
+        out.mkdir()
+        raise ValueError
+    assert list((tmp_path / "there").iterdir()) == []
+
+    out.mkdir(parents=True)  # empty, and the user's
+    with pytest.raises(ValueError), locked(out):
+        raise ValueError
+    assert out.is_dir()
+
+    with locked(tmp_path / "other" / "out"):
+        (tmp_path / "other" / "out").mkdir()
+        (tmp_path / "other" / "out" / "part").touch()
+    assert (tmp_path / "other" / "out" / "part").is_file()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["data", "tile", "no.svs"],
+        ["data", "tile", "no.svs", "--jobs", "2"],
+        ["data", "shift", "no.svs", "--kind", "blur", "--strength", "light"],
+        ["predict", "no", "no"],
+        ["merge", "no"],
+    ],
+)
+def test_a_command_that_fails_at_once_leaves_no_folder(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fail(*command, "--out", "new/out")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_process_that_was_killed_holds_nothing(
     tmp_path: Path, hold: Callable[..., subprocess.Popen[str]]
 ) -> None:

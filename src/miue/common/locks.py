@@ -8,7 +8,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -27,7 +27,8 @@ def locked(output: Path, *, wait: bool = False) -> Iterator[None]:
 
     The lock is the operating system's, so that it ends with the process, however that ends. Its file,
     ``.<name>.lock`` beside the output, holds who has it for others to read; where the folder above cannot be
-    written, it is ``.lock`` inside the output.
+    written, it is ``.lock`` inside the output. A folder that was not there before, the output or one above it,
+    is removed where it is empty in the end, as after a failure; not with ``wait``, where others may want it.
 
     Args:
         output: file or folder to be written.
@@ -36,10 +37,11 @@ def locked(output: Path, *, wait: bool = False) -> Iterator[None]:
     Raises:
         StorageError: another process writes it, or no file can be written there.
     """
+    missing = [] if wait else _missing_folders(output.resolve())
     lock = _lock(output.resolve())
     held_already = lock.is_locked
     try:
-        with _acquired(lock, output, wait=wait):
+        with _removed_if_empty(missing), _acquired(lock, output, wait=wait):
             try:
                 if not held_already:
                     _write_holder(Path(lock.lock_file))
@@ -79,6 +81,22 @@ def _acquired(lock: BaseFileLock, output: Path, *, wait: bool) -> Iterator[None]
         yield
     finally:
         lock.release()
+
+
+def _missing_folders(output: Path) -> list[Path]:
+    """Return which of ``output`` and the folders above it are not there, the deepest first."""
+    return [path for path in (output, *output.parents) if not path.exists()]
+
+
+@contextmanager
+def _removed_if_empty(folders: Sequence[Path]) -> Iterator[None]:
+    """Remove those of ``folders``, the deepest first, that are empty after the block."""
+    try:
+        yield
+    finally:
+        for folder in folders:
+            with suppress(OSError):  # not there, a file, or not empty
+                folder.rmdir()
 
 
 @contextmanager

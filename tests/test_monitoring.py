@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from commands import run
 from made_bags import separable_bags
+from made_predictions import chromium
 from scipy.integrate import quad
 from scipy.stats import binom, kstest
 from test_dataset_shift import bags_with
@@ -403,3 +404,26 @@ def test_a_monitor_that_could_not_begin_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "killed").mkdir()
     (tmp_path / "killed" / ".monitor.json.01234567.tmp").write_text("{")  # by a kill while it was first written
     add_batches(tmp_path / "killed", calibration, [first], ("a",), chance=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_on_a_phone_the_latest_part_of_the_figure_is_in_view(tmp_path: Path) -> None:
+    where = chromium()
+    if where is None:
+        pytest.skip("needs Chromium or Chrome")
+    api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+    (tmp_path / "page.html").write_bytes(render_page(course_of("monday", 3.0)))
+    with api.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=where, args=["--no-sandbox"])
+        try:
+            for width in (360, 1200):
+                page = browser.new_page(viewport={"width": width, "height": 800})
+                page.goto((tmp_path / "page.html").as_uri())
+                frame, figure = (page.locator(name).bounding_box() for name in (".scroll:has(svg)", "svg"))
+                assert figure["x"] + figure["width"] == pytest.approx(frame["x"] + frame["width"], abs=1)
+                label = page.locator("svg text", has_text="alarm").locator("visible=true").last.bounding_box()
+                assert frame["x"] <= label["x"] < frame["x"] + frame["width"]
+                page.close()
+        finally:
+            browser.close()

@@ -14,6 +14,7 @@ import pytest
 import torch
 from commands import fail, run
 from made_bags import separable_bags
+from made_reports import reported
 from made_slides import alpha_of
 from made_slides import prediction_table as table
 
@@ -68,6 +69,40 @@ def test_a_worklist_puts_first_what_needs_a_human_and_says_why() -> None:
     assert {row["reason"] for row in others} == {""}
     assert set(made_list.judged) == {FAR, UNSURE, BETWEEN, FEW}
     assert [row["order"] for row in made_list.rows] == list(range(1, 13))
+
+
+def test_a_worklist_names_the_patients_where_they_are_known(tmp_path: Path) -> None:
+    given = worrying()
+    assert "patient" not in worklist(given).rows[0]
+    patients = np.array(["=P1", "P2", ""] + ["P3"] * 7 + ["=P1", "P2"], object)  # of s0 … s11
+    with_patients = replace(given, bags=replace(given.bags, patients=patients))
+    made_list = worklist(with_patients, GIVEN)
+    assert {row["slide"]: row["patient"] for row in made_list.rows} == dict(
+        zip(given.bags.bag_ids.tolist(), patients.tolist(), strict=True)
+    )
+    write_worklist(tmp_path / "list.csv", made_list)
+    with (tmp_path / "list.csv").open(newline="") as file:
+        first = next(csv.DictReader(file))
+    assert (first["slide"], first["patient"]) == ("s10", "'=P1")  # no formula of a spreadsheet
+
+
+def test_the_printed_worklist_names_patients_only_where_one_has_several_slides(tmp_path: Path) -> None:
+    given = worrying()
+    several = np.array([f"P{i // 2}" for i in range(12)], object)
+    for name, patients, named in (("one", np.array(given.bags.bag_ids, object), False), ("more", several, True)):
+        replace(given, bags=replace(given.bags, patients=patients)).save(tmp_path / name)
+        said = run("worklist", tmp_path / name, "--out", tmp_path / f"{name}.csv")
+        assert ("patient" in said.split("order:")[0]) == named
+        assert "patient" in (tmp_path / f"{name}.csv").read_text("utf-8").splitlines()[0]
+
+
+def test_the_first_cases_of_a_report_name_their_patients(tmp_path: Path) -> None:
+    given = worrying()
+    assert "patient <P>" not in reported(tmp_path, given)[0].text
+    patients = np.array(["P1"] * 10 + ["<P>", ""], object)
+    (tmp_path / "report.html").unlink()
+    page, _ = reported(tmp_path, replace(given, bags=replace(given.bags, patients=patients)))
+    assert "s10 patient <P>" in page.text
 
 
 def test_the_most_urgent_of_a_slides_reasons_says_where_it_stands() -> None:

@@ -89,7 +89,8 @@ def worklist(
         limits = {"limits": made.judged, **({"flags": made.flags} if made.flags else {})}
         say_json({"slides": len(made.rows), "first": first, "rows": made.rows, **limits, "out": str(out)})
     else:
-        show_table(worklist_table(made.rows[:show]))
+        patients = [row["patient"] for row in made.rows if row.get("patient")]
+        show_table(worklist_table(made.rows[:show], with_patients=len(patients) > len(set(patients))))
         for reason, limit in made.judged.items():
             say(f"{reason}: {limit}")
         for reason, why in made.not_judged.items():
@@ -103,17 +104,19 @@ def worklist(
     warn_of_shift(given)
 
 
-def worklist_table(rows: list[dict[str, Any]]) -> TextTable:
+def worklist_table(rows: list[dict[str, Any]], *, with_patients: bool = False) -> TextTable:
     """Return the rows as a table; the numbers behind the reasons are in the file."""
 
     any_flags = any("flagged_patches" in row for row in rows)
     flagged = ["flagged"] if any_flags else []
-    table = TextTable("", "bag", "look", "predicted", "probability", "instances", *flagged, "reason")
+    patient = ["patient"] if with_patients else []
+    table = TextTable("", "bag", *patient, "look", "predicted", "probability", "instances", *flagged, "reason")
     for row in rows:
         count = "—" if row["patches"] is None else f"{row['patches']:,}"
         cells = [
             str(row["order"]),
             row["slide"],
+            *([row["patient"]] if with_patients else []),
             row["look"],
             row["predicted"],
             f"{row['probability']:.2f}",

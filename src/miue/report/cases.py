@@ -21,12 +21,14 @@ class Case:
         link: opens it in the page.
         reason: why it is on the list.
         predicted: the predicted class and its probability.
+        patient: whose it is, "" where that is unknown.
     """
 
     bag: str
     link: str
     reason: str
     predicted: str
+    patient: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,4 +85,5 @@ def _case(row: dict[str, Any]) -> Case:
     bag = str(row["slide"])
     name = str(row["predicted"])
     predicted = f"class {name}" if name.isdigit() else name  # beside a probability, a number alone is no name
-    return Case(bag, link_to_bag(bag), str(row["reason"]), f"{predicted}, {row['probability']:.2f}")
+    said = f"{predicted}, {row['probability']:.2f}"
+    return Case(bag, link_to_bag(bag), str(row["reason"]), said, row.get("patient", ""))

@@ -118,6 +118,7 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
     shown = {name: table.uncertainty(name) for name in _shown(table.uncertainty_names, score)}
     predicted, most = table.predicted, table.probabilities.max(1)
     counts, flagged = count_instances(predictions), _flag_counts(predictions)
+    patients = table.patients if table.patients is not None and table.patients.any() else None
     rows: list[dict[str, Any]] = []
     order = np.lexsort((-shown["entropy"], -shown[score], _pressing(flags, len(table))))
     for i in order:
@@ -126,6 +127,7 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
             {
                 "order": len(rows) + 1,
                 "slide": str(table.bag_ids[i]),
+                **({} if patients is None else {"patient": str(patients[i])}),
                 "look": "first" if reasons else "routine",
                 "reason": "; ".join(judgments[reason].words[i] for reason in reasons),
                 **({} if table.decisions is None else {"decision": str(table.decisions.decision[i])}),

@@ -88,10 +88,39 @@ def test_dots_detections_and_ignored_groups_are_passed_over_and_unknown_groups_a
     with pytest.raises(DataError, match="got 'Tissue'; .* --ignore"):
         read_tumor(tissue)
     assert read_tumor(tissue, Groups(ignored=("tissue",))).area == 100
-    with pytest.raises(DataError, match="got ''"):
+    with pytest.raises(DataError, match="got one without a group or class; give it one"):
         read_tumor(qupath(tmp_path / "n.geojson", feature(None, tumour[1])))
     with pytest.raises(DataError, match="a polygon of tumor, got none"):
         read_tumor(asap(tmp_path / "e.xml", ("_2", square(0, 0, 3))))
+
+
+def test_a_hole_that_shares_an_edge_and_parts_that_overlap_keep_their_area(tmp_path: Path) -> None:
+    at_corner = qupath(tmp_path / "a.geojson", feature("Tumor", square(0, 0, 10), square(0, 0, 5)))
+    assert read_tumor(at_corner).area == pytest.approx(75)
+    drawn = feature("Tumor", square(0, 0, 10))
+    parts = [feature(None, square(x, 0, 10))["geometry"]["coordinates"] for x in (0, 5)]
+    drawn["geometry"] = {"type": "MultiPolygon", "coordinates": parts}
+    assert read_tumor(qupath(tmp_path / "b.geojson", drawn)).area == pytest.approx(150)
+
+
+def test_detections_of_older_qupath_are_passed_over(tmp_path: Path) -> None:
+    drawn, cell = feature("Tumor", square(0, 0, 10)), feature("Tumor", square(50, 50, 10))
+    for one, name in ((drawn, "PathAnnotationObject"), (cell, "PathDetectionObject")):
+        one["id"] = name  # up to 0.3 there is no objectType
+        del one["properties"]["objectType"]
+    assert read_tumor(qupath(tmp_path / "a.geojson", drawn, cell)).area == 100
+
+
+@pytest.mark.parametrize("name", ["a.xml", "a.annotations"])
+def test_regions_of_aperio_and_halo_are_refused_and_not_taken_for_no_tumor(name: str, tmp_path: Path) -> None:
+    corners = "".join(f'<Vertex X="{x}" Y="{y}"/>' for x, y in square(0, 0, 10))
+    region = f'<Region Type="0" NegativeROA="0"><Vertices>{corners}</Vertices></Region>'
+    layer = f'<Annotation Id="1" Name="Tumor"><Regions>{region}</Regions></Annotation>'
+    (tmp_path / name).write_text(f"{HEAD}<Annotations>{layer}</Annotations>")
+    file = AnnotationFiles.at(tmp_path).of_slide("a")
+    assert file is not None
+    with pytest.raises(StorageError, match="got regions of Aperio ImageScope or HALO; convert it"):
+        read_tumor(file)
 
 
 def test_areas_of_a_collection_count_and_its_points_and_lines_do_not(tmp_path: Path) -> None:
@@ -332,3 +361,15 @@ def test_what_cannot_be_labelled_is_named(tiled: Path) -> None:
     assert label(tiled, "--unannotated", "skip").exit_code == 0
     with pytest.raises(StorageError, match="--annotations"):
         AnnotationFiles.at(tiled / "none")
+
+
+@pytest.mark.parametrize("unannotated", ["negative", "skip"])
+def test_an_annotation_in_another_case_than_its_slide_is_no_slide_without_tumor(
+    unannotated: str, tiled: Path
+) -> None:
+    (tiled / "features" / "010.h5").rename(tiled / "features" / "Slide.h5")
+    (tiled / "xml" / "010.xml").rename(tiled / "xml" / "SLIDE.xml")
+    qupath(tiled / "xml" / "011.geojson", feature("Tumor", square(0, 0, 99)))
+    result = label(tiled, "--unannotated", unannotated)
+    assert isinstance(result.exception, DataError)
+    assert "slide 'Slide': expected an annotation of the same name, got 'SLIDE.xml'" in str(result.exception)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from miue.bags.names import strip_endings
 from miue.cli.options import MANY_NAMES, OUTPUT, AsJson, OverwriteFile, Quiet, separate_names
 from miue.cli.outputs import keeps_inputs
-from miue.common.errors import ConfigError, StorageError, first_few, lacking, unknown_name
+from miue.common.errors import ConfigError, DataError, StorageError, first_few, lacking, unknown_name
 from miue.common.outputs import refuse_existing
 from miue.common.plural import is_or_are, plural
 from miue.common.terminal import say, show_result
@@ -115,7 +116,8 @@ def files_of(features: Path, annotations: AnnotationFiles, *, skip: bool) -> tup
 
     Raises:
         StorageError: no files.
-        DataError: ``skip`` leaves none.
+        DataError: ``skip`` leaves none, or an annotation is named as a slide without one but for upper and lower
+            case.
     """
     from miue.io.formats.isolated import ENDINGS
 
@@ -126,10 +128,19 @@ def files_of(features: Path, annotations: AnnotationFiles, *, skip: bool) -> tup
             item=f"{str(features)!r}", wanted="a folder of .h5 files", got="none in it", fix="check the folder"
         )
     annotated = [file for file in files if annotations.of_slide(file.stem) is not None]
+    others = annotations.of_others([file.stem for file in files])
+    without = {file.stem.lower(): file.stem for file in files if file not in annotated}
+    for name in others:
+        if (slide := without.get(strip_endings(Path(name).stem).lower())) is not None:
+            raise DataError(
+                item=f"slide {slide!r}",
+                wanted="an annotation of the same name",
+                got=f"{name!r}, which differs in upper and lower case",
+                fix="rename it, or move it elsewhere if it is of another slide",
+            )
     if skip and not annotated:
         fix = f"name each annotation as its slide: {files[0].stem}.xml, say"
         raise lacking(f"{str(annotations.folder)!r}", f"an annotation of a slide in {str(features)!r}", fix)
-    others = annotations.of_others([file.stem for file in files])
     return annotated if skip else files, len(files) - len(annotated), others
 
 

@@ -7,6 +7,7 @@ untrusted: XML that declares entities or a document type is refused (defusedxml)
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,10 @@ from miue.common.files import files_with_endings
 from miue.pathology.files_by_name import FilesByName
 
 LEAST_TUMOR = 0.2  # share of a patch's area; Liu & Ji 2024
-SUFFIXES = (".xml", ".geojson", ".json")
+SUFFIXES = (".xml", ".geojson", ".json", ".annotations")
+OTHERS_OF_QUPATH = re.compile(
+    r"Path(Detection|Cell|Tile|TMACore|Root)Object"
+)  # ids of what is no annotation, up to 0.3
 UNREADABLE = (
     OSError,
     KeyError,
@@ -79,7 +83,7 @@ def read_tumor(path: Path, groups: Groups = Groups()) -> BaseGeometry:
         StorageError: the file cannot be read, is not of its kind, or declares entities.
         DataError: a polygon of no known group, an outline of area zero, or no tumor at all.
     """
-    read = _asap if path.suffix.lower() == ".xml" else _geojson
+    read = _asap if path.suffix.lower() in (".xml", ".annotations") else _geojson
     areas: dict[str, list[BaseGeometry]] = {"positive": [], "excluded": [], "ignored": []}
     for number, (group, outlined) in enumerate(read(path), 1):
         meaning = groups.meaning(group)
@@ -87,8 +91,10 @@ def read_tumor(path: Path, groups: Groups = Groups()) -> BaseGeometry:
             raise DataError(
                 item=f"annotation {str(path)!r}",
                 wanted=f"polygons of a group among {', '.join((*groups.positive, *groups.excluded))}",
-                got=repr(group),
-                fix="pass its name with --positive, --exclude or --ignore",
+                got=repr(group) if group else "one without a group or class",
+                fix="pass its name with --positive, --exclude or --ignore"
+                if group
+                else "give it one, or remove it",
             )
         drawn = _mended(outlined)
         if not drawn.area > 0 and meaning != "ignored":
@@ -188,6 +194,13 @@ def _asap(path: Path) -> Iterator[tuple[str, BaseGeometry]]:
 
     try:
         root = parse(path, forbid_dtd=True).getroot()
+        if next(root.iter("Region"), None) is not None:
+            raise StorageError(
+                item=f"annotation {str(path)!r}",
+                wanted="ASAP's XML, or GeoJSON as QuPath writes it",
+                got="regions of Aperio ImageScope or HALO",
+                fix="convert it to one of these",
+            )
         for drawn in root.iter("Annotation"):
             corners = sorted(drawn.iter("Coordinate"), key=lambda corner: float(corner.attrib["Order"]))
             outline = [(float(corner.attrib["X"]), float(corner.attrib["Y"])) for corner in corners]
@@ -207,7 +220,8 @@ def _geojson(path: Path) -> Iterator[tuple[str, BaseGeometry]]:
         features = content if isinstance(content, list) else content.get("features", [content])
         for feature in features:
             properties: dict[str, Any] = feature.get("properties") or {}
-            if properties.get("objectType", "annotation") != "annotation":
+            is_other = OTHERS_OF_QUPATH.fullmatch(str(feature.get("id")))
+            if properties.get("objectType", "" if is_other else "annotation") != "annotation":
                 continue  # detections and cells
             named = properties.get("classification") or {}
             for outlined in _areas(shape(feature["geometry"])):  # of points and lines none
@@ -227,7 +241,15 @@ def _mended(outlined: BaseGeometry) -> BaseGeometry:
     """Return the area; outlines drawn by hand may cross themselves."""
     if outlined.is_valid:
         return outlined
-    return union_all(list(_areas(make_valid(outlined))))
+    polygons = getattr(outlined, "geoms", (outlined,))  # make_valid would fill a hole that shares an edge
+    return union_all(
+        [_filled(one.exterior).difference(union_all(list(map(_filled, one.interiors)))) for one in polygons]
+    )
+
+
+def _filled(ring: BaseGeometry) -> BaseGeometry:
+    """Return the area within a ring, which may cross itself."""
+    return union_all(list(_areas(make_valid(Polygon(ring)))))
 
 
 def _areas(drawn: BaseGeometry) -> Iterator[BaseGeometry]:

@@ -660,3 +660,16 @@ def test_a_patient_with_rows_that_say_the_same_is_joined_to_slides(tmp_path: Pat
         clinical, slide_table=table(tmp_path, "PATIENT,FILENAME\n01,01_a\n02,02_a\n", "slide.csv")
     )
     assert (read.ids, read.labels) == (("01_a", "02_a"), ("a", "b"))
+
+
+def test_of_a_table_of_the_gdc_the_barcode_is_the_patient_and_not_the_uuid_beside_it(tmp_path: Path) -> None:
+    for name in SLIDES_OF_TCGA:
+        made_files.trident(tmp_path / "f", name, np.ones((2, 3), np.float32))
+    rows = [f"{number}d95bafc8-f2a4,{name[:12]},{'ab'[number % 2]}" for number, name in enumerate(SLIDES_OF_TCGA)]
+    given = table(tmp_path, "\n".join(["case_id,case_submitter_id,label", *rows]))
+    opened = load_bags(tmp_path / "f", labels=given)
+    assert opened.bags.labels.values.tolist() == [0, 1, 0, 1]
+    assert opened.bags.patients is not None
+    assert list(opened.bags.patients) == [name[:12] for name in SLIDES_OF_TCGA]
+    chosen = read_label_table(given, columns={"patient": "case_id"})
+    assert chosen.patients[0] == "0d95bafc8-f2a4"

@@ -353,7 +353,8 @@ def test_the_page_says_what_is_the_case_and_escapes_names() -> None:
 def test_lines_of_the_page_that_share_a_color_are_drawn_differently() -> None:
     random = RANDOM(5)
     held = {f"score_{place:02}": random.normal(size=50) for place in range(11)}
-    course = monitor(calibrated(**held), [batch("monday", None, **{name: random.normal(size=10) for name in held})])
+    new = {name: random.normal(size=10) for name in held}
+    course = monitor(calibrated(**held), [batch("monday", None, **new)])
     page = render_page(course).decode()
     styles = [re.search(rf"^\.s{place} \{{ (.*) \}}$", page, re.MULTILINE) for place in range(11)]
     assert len({style[1] for style in styles if style}) == 11

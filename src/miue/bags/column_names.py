@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-OF_TCGA = ("submitter_id", "case_submitter_id", "bcr_patient_barcode")  # what its clinical tables call a patient
-PATIENT_COLUMNS = ("case_id", "patient_id", "patient", "case", *OF_TCGA)
+OF_TCGA = ("submitter_id", "bcr_patient_barcode")  # what its clinical tables call a patient
+BARCODE = "case_submitter_id"  # begins the names of slides; the case_id beside it in tables of the GDC is a UUID
+PATIENT_COLUMNS = (BARCODE, "case_id", "patient_id", "patient", "case", *OF_TCGA)
 LABEL_COLUMNS = ("label", "target", "class", "diagnosis")
 BAG = "bag_id"
 OF_BAGS = ("label", "patient", "split", "is_ood", "ood_set")

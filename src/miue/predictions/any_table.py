@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.classes import called_negative, check_names_given, known_labels, quoted_order
-from miue.bags.column_names import COORDS, OF_TCGA, lower_case, numbers_rows
+from miue.bags.column_names import BARCODE, COORDS, OF_TCGA, lower_case, numbers_rows
 from miue.common.errors import ConfigError, DataError, first_few, missing_column
 from miue.common.tables import read_columns, read_header
 from miue.distributions.categorical import SUM_TO_ONE
@@ -27,7 +27,7 @@ POSITIVE = ("p", "prob", "probability", "y_prob", "y_score", "score")
 PREDICTED = ("predicted", "prediction", "pred", "y_pred", "predicted_label", "predicted_class")
 NO_CLASSES = ("value", "val", "threshold", "pred", "predicted", "max", "min", "mean", "std")
 """What follows a prefix in columns that are no probability of a class."""
-PATIENTS = ("patient", "patient_id", "patientid", "subject", "subject_id", "case", "case_id", *OF_TCGA)
+PATIENTS = ("patient", "patient_id", "patientid", "subject", "subject_id", "case", BARCODE, "case_id", *OF_TCGA)
 PREFIXES = ("p", "prob", "probability", "proba", "y_prob")
 OURS = {*FACTS, *OF_DECISIONS, *COORDS, *MEASURES, *PREDICTED, "label", "instance", "training_part"}
 """Columns that mean something, or whose numbers are computed from others, besides those that are recognized."""

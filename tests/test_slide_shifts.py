@@ -20,6 +20,7 @@ from miue.common.errors import DataError, StorageError
 from miue.pathology.color_texture import color_texture
 from miue.pathology.slide_shifts import GAP
 from miue.pathology.stain_shifts import blurred
+from miue.pathology.tile_files import read_tiles
 
 
 def run(*words: object) -> Any:
@@ -283,3 +284,11 @@ def test_a_tiling_of_another_slide_or_of_another_kind_is_named(slide: Path, tile
     error = shift(slide, tmp_path / "new", "--tiles", tiles).exception
     assert isinstance(error, StorageError)
     assert "--tiles" in str(error)
+
+
+def test_features_of_clam_without_sizes_say_that_its_patches_have_them(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["coords"] = np.zeros((2, 2), np.int32)
+        file["features"] = np.zeros((2, 4), np.float32)
+    with pytest.raises(DataError, match="of CLAM pass the folder patches"):
+        read_tiles(tmp_path / "a.h5")

@@ -106,7 +106,7 @@ def read_tiles(path: Path) -> Tiles:
         DataError: coords that are none, are stored in other files, or are of patches whose size it does not say.
     """
     coords, attributes = _read_coords(path)
-    step = _step(path, attributes, "cut the slide anew, without --tiles")
+    step = _step(path, attributes, "of CLAM pass the folder patches; else cut the slide anew, without --tiles")
     try:
         side = int(attributes["patch_size"])
     except (KeyError, ValueError, TypeError, OverflowError) as error:

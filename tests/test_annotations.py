@@ -111,18 +111,6 @@ def test_detections_of_older_qupath_are_passed_over(tmp_path: Path) -> None:
     assert read_tumor(qupath(tmp_path / "a.geojson", drawn, cell)).area == 100
 
 
-@pytest.mark.parametrize("name", ["a.xml", "a.annotations"])
-def test_regions_of_aperio_and_halo_are_refused_and_not_taken_for_no_tumor(name: str, tmp_path: Path) -> None:
-    corners = "".join(f'<Vertex X="{x}" Y="{y}"/>' for x, y in square(0, 0, 10))
-    region = f'<Region Type="0" NegativeROA="0"><Vertices>{corners}</Vertices></Region>'
-    layer = f'<Annotation Id="1" Name="Tumor"><Regions>{region}</Regions></Annotation>'
-    (tmp_path / name).write_text(f"{HEAD}<Annotations>{layer}</Annotations>")
-    file = AnnotationFiles.at(tmp_path).of_slide("a")
-    assert file is not None
-    with pytest.raises(StorageError, match="got regions of Aperio ImageScope or HALO; convert it"):
-        read_tumor(file)
-
-
 def test_areas_of_a_collection_count_and_its_points_and_lines_do_not(tmp_path: Path) -> None:
     parts = [feature(None, square(x, 0, 10))["geometry"] for x in (0, 20)]
     two_triangles = [[40, 0], [50, 10], [50, 0], [40, 10], [40, 0]]
@@ -155,8 +143,16 @@ def test_xml_that_declares_entities_or_a_document_type_is_refused(attack: str, t
     ("name", "text", "said"),
     [
         ("a.xml", "<ASAP_Annotations><Annotations>", "no element found"),
-        ("a.xml", '<a><Annotation Type="Polygon" PartOfGroup="_0"/></a>', "an outline of 0 corners"),
-        ("a.xml", '<a><Annotation><Coordinate X="1" Y="2"/></Annotation></a>', "Order"),
+        (
+            "a.xml",
+            '<ASAP_Annotations><Annotation Type="Polygon" PartOfGroup="_0"/></ASAP_Annotations>',
+            "an outline of 0 corners",
+        ),
+        (
+            "a.xml",
+            '<ASAP_Annotations><Annotation><Coordinate X="1" Y="2"/></Annotation></ASAP_Annotations>',
+            "Order",
+        ),
         ("a.geojson", "{", "Expecting"),
         ("a.geojson", "[1]", "'int'"),
         ("a.geojson", "[" * 100_000, "recursion"),

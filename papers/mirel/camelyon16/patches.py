@@ -13,7 +13,8 @@ from miue.bags.labels import Labels
 from miue.common.errors import DataError, StorageError, lacking
 from miue.common.progress import tracked
 from miue.io.labels.instance_labels import with_instance_labels
-from miue.pathology.annotations import SUFFIXES, is_tumor, read_tumor, tumor_share
+from miue.pathology.annotations import is_tumor, read_tumor, tumor_share
+from miue.pathology.outlines import SUFFIXES
 from papers.mirel.camelyon16.slides import PARTLY_OUTLINED, TEST, TRAINING
 
 OUTLINES, TABLE = "annotations", "patch-labels.csv"

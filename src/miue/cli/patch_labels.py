@@ -40,7 +40,8 @@ def data_patch_labels(
     annotations: Annotated[
         Path,
         typer.Option(
-            metavar="FOLDER", help="Folder of <slide>.xml (ASAP, CAMELYON16) or <slide>.geojson (QuPath)."
+            metavar="FOLDER",
+            help="Folder of <slide>.xml (ASAP, ImageScope), .geojson (QuPath) or .annotations (HALO).",
         ),
     ],
     out: Annotated[

@@ -1,48 +1,23 @@
-"""Outlines of tumor drawn on slides, and which patches they make positive.
-
-Two kinds of file are read: CAMELYON16's ASAP XML, and GeoJSON as QuPath exports it. Files from outside are
-untrusted: XML that declares entities or a document type is refused (defusedxml), GeoJSON is only data.
-"""
+"""Tumor outlined on slides, and which patches it makes positive."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int64
-from shapely import area, box, get_coordinates, intersection, make_valid, prepare, union_all
-from shapely.errors import ShapelyError
-from shapely.geometry import GeometryCollection, MultiPolygon, Polygon, shape
+from shapely import area, box, intersection, prepare, union_all
 from shapely.geometry.base import BaseGeometry
 from shapely.strtree import STRtree
 
-from miue.bags.coords import LARGEST_COORD
-from miue.common.errors import DataError, StorageError, lacking, not_readable
+from miue.common.errors import DataError, lacking
 from miue.common.files import files_with_endings
 from miue.pathology.files_by_name import FilesByName
+from miue.pathology.outlines import SUFFIXES, mended, outlines
 
 LEAST_TUMOR = 0.2  # share of a patch's area; Liu & Ji 2024
-SUFFIXES = (".xml", ".geojson", ".json", ".annotations")
-OTHERS_OF_QUPATH = re.compile(
-    r"Path(Detection|Cell|Tile|TMACore|Root)Object"
-)  # ids of what is no annotation, up to 0.3
-UNREADABLE = (
-    OSError,
-    KeyError,
-    IndexError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    OverflowError,
-    RecursionError,
-    ShapelyError,
-)
-"""What JSON and shapely raise where a file holds no outlines."""
 
 
 @dataclass(frozen=True)
@@ -76,16 +51,15 @@ def read_tumor(path: Path, groups: Groups = Groups()) -> BaseGeometry:
     is passed over by a misspelled name.
 
     Args:
-        path: ASAP XML, or GeoJSON of QuPath.
+        path: XML of ASAP or ImageScope, ``.annotations`` of HALO, or GeoJSON of QuPath.
         groups: which are tumor, which are cut out of it, which are neither.
 
     Raises:
         StorageError: the file cannot be read, is not of its kind, or declares entities.
         DataError: a polygon of no known group, an outline of area zero, or no tumor at all.
     """
-    read = _asap if path.suffix.lower() in (".xml", ".annotations") else _geojson
     areas: dict[str, list[BaseGeometry]] = {"positive": [], "excluded": [], "ignored": []}
-    for number, (group, outlined) in enumerate(read(path), 1):
+    for number, (group, outlined) in enumerate(outlines(path), 1):
         meaning = groups.meaning(group)
         if meaning is None:
             raise DataError(
@@ -96,7 +70,7 @@ def read_tumor(path: Path, groups: Groups = Groups()) -> BaseGeometry:
                 if group
                 else "give it one, or remove it",
             )
-        drawn = _mended(outlined)
+        drawn = mended(outlined)
         if not drawn.area > 0 and meaning != "ignored":
             raise DataError(
                 item=f"annotation {str(path)!r}, outline {number} ({group})",
@@ -152,7 +126,7 @@ def is_tumor(share: np.ndarray, least: float = LEAST_TUMOR) -> Bool[np.ndarray, 
 
 
 class AnnotationFiles(FilesByName):
-    """The annotations in a folder: ``<slide>.xml``, ``<slide>.geojson`` or ``<slide>.json`` in any case."""
+    """The annotations in a folder: ``<slide>`` and one of ``SUFFIXES`` in any case."""
 
     @classmethod
     def at(cls, folder: Path) -> AnnotationFiles:
@@ -185,81 +159,3 @@ class AnnotationFiles(FilesByName):
         read = {file for slide in slides for file in self.named(slide)}
         every = (file for files in self.by_name[0].values() for file in files)
         return sorted(file.name for file in every if file not in read and not file.name.startswith("."))
-
-
-def _asap(path: Path) -> Iterator[tuple[str, BaseGeometry]]:
-    """Yield group and outline of each annotation of ASAP's XML."""
-    from defusedxml import DefusedXmlException
-    from defusedxml.ElementTree import ParseError, parse
-
-    try:
-        root = parse(path, forbid_dtd=True).getroot()
-        if next(root.iter("Region"), None) is not None:
-            raise StorageError(
-                item=f"annotation {str(path)!r}",
-                wanted="ASAP's XML, or GeoJSON as QuPath writes it",
-                got="regions of Aperio ImageScope or HALO",
-                fix="convert it to one of these",
-            )
-        for drawn in root.iter("Annotation"):
-            corners = sorted(drawn.iter("Coordinate"), key=lambda corner: float(corner.attrib["Order"]))
-            outline = [(float(corner.attrib["X"]), float(corner.attrib["Y"])) for corner in corners]
-            if len(outline) < 3:
-                if drawn.attrib.get("Type", "").lower() in ("polygon", "spline"):
-                    raise ValueError(f"an outline of {len(outline)} corners")
-                continue  # a dot or a ruler
-            yield drawn.attrib["PartOfGroup"], Polygon(_finite(outline))
-    except (OSError, KeyError, ValueError, ParseError, DefusedXmlException, ShapelyError) as error:
-        raise _unreadable(path, "ASAP's XML, without entities or document type", error) from error
-
-
-def _geojson(path: Path) -> Iterator[tuple[str, BaseGeometry]]:
-    """Yield class and area of each annotation of QuPath's GeoJSON; one of no class is named ''."""
-    try:
-        content = json.loads(path.read_bytes())
-        features = content if isinstance(content, list) else content.get("features", [content])
-        for feature in features:
-            properties: dict[str, Any] = feature.get("properties") or {}
-            is_other = OTHERS_OF_QUPATH.fullmatch(str(feature.get("id")))
-            if properties.get("objectType", "" if is_other else "annotation") != "annotation":
-                continue  # detections and cells
-            named = properties.get("classification") or {}
-            for outlined in _areas(shape(feature["geometry"])):  # of points and lines none
-                _finite(get_coordinates(outlined))
-                yield str(named.get("name", "")), outlined
-    except UNREADABLE as error:
-        raise _unreadable(path, "GeoJSON as QuPath writes it", error) from error
-
-
-def _finite(corners: Any) -> Any:
-    if not (np.abs(corners) <= LARGEST_COORD).all():  # nor is NaN
-        raise ValueError(f"a corner that is not finite, or beyond {LARGEST_COORD:,} pixels")
-    return corners
-
-
-def _mended(outlined: BaseGeometry) -> BaseGeometry:
-    """Return the area; outlines drawn by hand may cross themselves."""
-    if outlined.is_valid:
-        return outlined
-    polygons = getattr(outlined, "geoms", (outlined,))  # make_valid would fill a hole that shares an edge
-    return union_all(
-        [_filled(one.exterior).difference(union_all(list(map(_filled, one.interiors)))) for one in polygons]
-    )
-
-
-def _filled(ring: BaseGeometry) -> BaseGeometry:
-    """Return the area within a ring, which may cross itself."""
-    return union_all(list(_areas(make_valid(Polygon(ring)))))
-
-
-def _areas(drawn: BaseGeometry) -> Iterator[BaseGeometry]:
-    """Yield a shape that has an area, or those of a collection, which may hold points and lines as well."""
-    if isinstance(drawn, (Polygon, MultiPolygon)):
-        yield drawn
-    elif isinstance(drawn, GeometryCollection):
-        for part in drawn.geoms:
-            yield from _areas(part)
-
-
-def _unreadable(path: Path, wanted: str, error: Exception) -> StorageError:
-    return not_readable(f"annotation {str(path)!r}", wanted, error, "export the annotation again")

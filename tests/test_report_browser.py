@@ -491,6 +491,28 @@ def test_a_case_opens_its_bag_and_the_address_names_it(browser: Any, tmp_path: P
     shown.context.close()
 
 
+def test_the_patient_of_a_bag_is_shown_searched_and_saved(browser: Any, tmp_path: Path) -> None:
+    predictions = made_predictions()
+    patients = np.array([f"P<{row // 3}>" if row != 4 else "" for row in range(30)], object)
+    found = replace(predictions, bags=replace(predictions.bags, patients=patients))
+    write_report(tmp_path / "report.html", [("x", found)], resampling=Resampling(20))
+    shown = Opened(browser, tmp_path / "report.html")
+    shown.page.fill("#bags-search", "p<2>")
+    assert sorted(shown.column(1)) == ["bag 0006", "bag 0007", "bag 0008"]
+    heads = shown.text("#bags-table thead").split("\t")
+    assert shown.column(1 + [head.strip(" ▼▲") for head in heads].index("patient")) == ["P<2>"] * 3
+    with shown.page.expect_download() as saving:
+        shown.page.click("#bags-csv")
+    rows = list(csv.DictReader(io.StringIO(Path(saving.value.path()).read_text("utf-8-sig"))))
+    assert {row["patient"] for row in rows} == {"P<2>"}
+    shown.page.click("#bags-table tbody button")
+    assert shown.text("#bag .bag-head p").endswith("; patient P<2>")
+    shown.page.fill("#bags-search", "bag 0004")
+    assert "— unknown" in shown.text("#bags-table tbody")
+    assert shown.complaints == []
+    shown.context.close()
+
+
 def test_a_deep_link_opens_its_bag_and_an_unknown_one_says_so(browser: Any, report: Path) -> None:
     shown = Opened(browser, report)
     shown.page.goto(report.as_uri() + "#bag=bag%200033")

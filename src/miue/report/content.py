@@ -12,7 +12,7 @@ from miue.bags.ood_flags import OodFlags
 from miue.report.cases import Cases
 from miue.report.decisions_table import coded, decision_columns
 from miue.report.details import Instances
-from miue.report.levels import LEVELS, Level
+from miue.report.levels import LEVELS, Level, known_patients
 from miue.report.runs import Comparison, Run
 from miue.report.summaries import described_measures, packed
 
@@ -40,13 +40,15 @@ def page_content(comparison: Comparison, levels: Mapping[str, Level], cases: Seq
     tables = [getattr(run.predictions, level) for run in comparison.runs for level in LEVELS]
     labels, flags, sets = _known_of_bags(comparison)
     set_names = list(dict.fromkeys(["", *sets]))
+    ids, patients = [str(name) for name in comparison.bag_ids], known_patients(comparison.runs)
     return {
         "classes": list(comparison.class_names),
         "measures": described_measures([table for table in tables if table]),
         "runs": [{"title": run.title, "name": run.name} for run in comparison.runs],
         "levels": {level: levels[level].summaries for level in LEVELS},
         "bags": {
-            "id": [str(name) for name in comparison.bag_ids],
+            "id": ids,
+            **({"patient": coded([patients.get(name, "") for name in ids])} if patients else {}),
             "label": packed(labels, "i2"),
             "sets": set_names,
             "set": packed(np.array([set_names.index(name) for name in sets]), "i2"),

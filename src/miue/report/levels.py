@@ -76,9 +76,7 @@ def evaluate_levels(
 
     Every run is resampled with the same draws: of the patients that any run knows, else of bags.
     """
-    patients: dict[str, str] = {}
-    for run in runs:
-        patients.update(patients_by_bag(run.predictions.bags))
+    patients = known_patients(runs)
     tables: dict[str, list[PredictionTable | None]] = {
         "bags": [run.predictions.bags for run in runs],
         "patients": [_of_patients(run.predictions.bags, patients) for run in runs],
@@ -89,6 +87,11 @@ def evaluate_levels(
     )
     owners: dict[str, dict[str, str]] = {"bags": patients, "patients": {}, "instances": patients}
     return {level: _evaluate(runs, classes, tables[level], owners[level], how, step) for level in EVALUATED}
+
+
+def known_patients(runs: Sequence[Run]) -> dict[str, str]:
+    """Return the patient of each bag of which a run knows it."""
+    return {bag: patient for run in runs for bag, patient in patients_by_bag(run.predictions.bags).items()}
 
 
 def _of_patients(bags: PredictionTable, patients: Mapping[str, str]) -> PredictionTable | None:

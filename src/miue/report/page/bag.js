@@ -58,7 +58,7 @@ function bagHead(bag) {
   const truth = labels[bag] < 0 ? "label unknown" : `label: ${data.classes[labels[bag]]}`;
   const origin = setName(bag) ? `known to be out of distribution (${setName(bag)})` : stated[bag] ? "known to be in distribution" : "not known to be in or out of distribution";
   return element("div", { class: "bag-head" },
-    element("div", {}, element("h3", {}, `Bag ${data.bags.id[bag]}`), element("p", { class: "quiet" }, `${truth}; ${origin}`)),
+    element("div", {}, element("h3", {}, `Bag ${data.bags.id[bag]}`), element("p", { class: "quiet" }, `${truth}; ${origin}${patientOf(bag) ? "; patient " + patientOf(bag) : ""}`)),
     element("button", { type: "button", onclick: closeBag }, "Close"));
 }
 

@@ -12,6 +12,7 @@ const COLUMNS = [
   ...(labels.some((label) => label >= 0) ? [{ key: "label", text: "label", words: true, of: (bag) => (labels[bag] < 0 ? "— unknown" : data.classes[labels[bag]]) }] : []),
   ...(anyStated || anyDecisions || anyLabelled ? [{ key: "outcome", text: "outcome", words: true, of: (bag, run) => outcome(bag, run) }] : []),
   ...(anyStated ? [{ key: "set", text: "known set", words: true, of: (bag) => knownSet(bag) }] : []),
+  ...(data.bags.patient ? [{ key: "patient", text: "patient", words: true, of: (bag) => patientOf(bag) || "— unknown" }] : []),
   ...(data.instances ? [{ key: "size", text: "instances", of: (bag) => bagSizes[bag] }] : []),
   ...(anyFlagged ? [{ key: "flags", text: "flagged", of: (bag, run) => flagsOf(run, bag) }] : []),
   { key: "reason", text: "reason", words: true, long: true, of: (bag, run) => whyDecided(run, bag) || reasonFor(run, bag) },

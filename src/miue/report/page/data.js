@@ -26,6 +26,11 @@ function setName(bag) {
   return data.bags.sets[sets[bag]];
 }
 
+function patientOf(bag) { // "" where it is not known
+  const known = data.bags.patient;
+  return known ? known.texts[unpacked(known.codes)[bag]] : "";
+}
+
 function knownSet(bag) { // what was stated of a bag, never what was decided
   return setName(bag) || (stated[bag] ? "in distribution" : "— unknown");
 }

@@ -6,6 +6,7 @@ import csv
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import h5py
 import numpy as np
@@ -101,6 +102,22 @@ def test_a_hole_that_shares_an_edge_and_parts_that_overlap_keep_their_area(tmp_p
     parts = [feature(None, square(x, 0, 10))["geometry"]["coordinates"] for x in (0, 5)]
     drawn["geometry"] = {"type": "MultiPolygon", "coordinates": parts}
     assert read_tumor(qupath(tmp_path / "b.geojson", drawn)).area == pytest.approx(150)
+
+
+def test_a_real_file_of_asap_is_read(shared_data: Path) -> None:
+    path = shared_data / "real_files" / "tumor_009.xml"
+    if not path.exists():
+        pytest.skip("needs real_files/tumor_009.xml in ../shared/data")
+    root = ElementTree.parse(path).getroot()
+    rings = [
+        np.array([[float(corner.attrib[axis]) for axis in "XY"] for corner in drawn.iter("Coordinate")])
+        for drawn in root.iter("Annotation")
+    ]
+    tumor, corners = read_tumor(path), np.concatenate(rings)
+    assert len(rings) == 6 and tumor.bounds == pytest.approx([*corners.min(0), *corners.max(0)])
+    following = [np.roll(ring, -1, 0) for ring in rings]
+    areas = [abs((a[:, 0] * b[:, 1] - b[:, 0] * a[:, 1]).sum()) / 2 for a, b in zip(rings, following, strict=True)]
+    assert tumor.area == pytest.approx(sum(areas), rel=1e-3)  # outlines drawn by hand cross themselves a little
 
 
 def test_detections_of_older_qupath_are_passed_over(tmp_path: Path) -> None:

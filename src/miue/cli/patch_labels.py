@@ -53,7 +53,7 @@ def data_patch_labels(
     least: Annotated[float, typer.Option(help="Least share of tumor in a positive patch.")] = 0.2,
     positive: Annotated[
         list[str] | None,
-        _names("Group or class that is tumor; by default Tumor, _0, _1."),
+        _names("Group or class that is tumor; by default Tumor, Metastasis, _0, _1."),
     ] = None,
     exclude: Annotated[
         list[str] | None,

@@ -32,7 +32,7 @@ class Groups:
         ignored: neither.
     """
 
-    positive: tuple[str, ...] = ("tumor", "tumour", "_0", "_1", "metastases")
+    positive: tuple[str, ...] = ("tumor", "tumour", "_0", "_1", "metastases", "metastasis")
     excluded: tuple[str, ...] = ("exclusion", "_2", "normal")
     ignored: tuple[str, ...] = ()
 

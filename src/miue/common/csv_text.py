@@ -101,7 +101,7 @@ def read_text_start(path: Path) -> TextStart:
         raise not_text(f"table {str(path)!r}", "a zip archive, as Excel's own workbooks are")
     text = codecs.getincrementaldecoder(encoding)("replace").decode(first).lstrip("\ufeff")
     text, before = _without_comments(*_without_blank_lines(text))
-    header = re.split(r"[\r\n]", text, maxsplit=1)[0]
+    header = _first_line(text)
     if "\0" in header:
         raise not_text(f"table {str(path)!r}", "zero bytes, as of UTF-16 without a byte order mark")
     named = None if before else NAMED_SEPARATOR.fullmatch(header)
@@ -137,7 +137,11 @@ def _without_comments(text: str, before: int) -> tuple[str, int]:
 
 def _separators(text: str) -> list[int]:
     """Return how many of each separator the first line has."""
-    return [re.split(r"[\r\n]", text, maxsplit=1)[0].count(mark) for mark in SEPARATORS]
+    return list(map(_first_line(text).count, SEPARATORS))
+
+
+def _first_line(text: str) -> str:
+    return re.split(r"[\r\n]", text, maxsplit=1)[0]
 
 
 def _encoding(first: bytes) -> str:

@@ -11,24 +11,14 @@ import torch
 
 from miue.common.errors import ConfigError, wrong_type
 from miue.evaluation.metrics import NO_LABEL, Metric
+from miue.evaluation.tables import TITLES
 from miue.predictions.table import PredictionTable
 
 OwnMetric = Callable[[PredictionTable], float]
 """A function of the items of a level that have a label and are not known to be out of distribution."""
 
 NOT_FINITE = "the function returned no finite number"
-BUILT_IN = (
-    "accuracy",
-    "auroc",
-    "balanced_accuracy",
-    "ece",
-    "brier",
-    "nll",
-    "aurc",
-    "ue",
-    "confidence_auroc",
-    "froc",
-)
+BUILT_IN = (*TITLES, "confidence_auroc", "froc")
 BUILT_IN_PREFIXES = ("recall_", "ood_", "flags_", "sensitivity_at_")
 
 

@@ -106,16 +106,16 @@ def read_label_table(
     if slide_table is not None:
         if patients is None:
             raise _no_column(path, "patient", PATIENT_COLUMNS, cells)
-        cells = _joined(path, _without_repeats(cells, [patients, *facts]), patients, Path(slide_table))
+        once = _take(cells, _rows_that_differ(cells, [patients, *facts]))
+        cells = _joined(path, once, patients, Path(slide_table))
         bags, patients = BAG_COLUMNS[0], PATIENT_COLUMNS[0]
     bags = bags or patients
     if bags is None:
         raise _no_column(path, "id", BAG_COLUMNS, cells)
     _check_filled(path, cells[bags])
-    for name in folds.values():
-        read_splits_column(cells[name], str(path))  # before rows are passed over, so that an error names the line
-    count = len(cells[bags])
-    cells = _without_repeats(cells, [bags, *([patients] if patients else []), *facts])
+    parts = {fold: read_splits_column(cells[name], str(path)) for fold, name in folds.items()}
+    kept = _rows_that_differ(cells, [bags, *([patients] if patients else []), *facts])
+    repeats, cells = len(cells[bags]) - len(kept), _take(cells, kept)
     ids = tuple(name.strip() for name in cells[bags])
     _check_ids(path, ids, bags)
     owners = ids if patients is None else tuple(map(known_text, cells[patients]))
@@ -125,10 +125,10 @@ def read_label_table(
         ids=ids,
         labels=tuple(map(str.strip, cells[labels])),
         patients=tuple(patient or bag for patient, bag in zip(owners, ids, strict=True)),
-        folds={fold: read_splits_column(cells[name], str(path)) for fold, name in folds.items()},
+        folds={fold: tuple(names[row] for row in kept) for fold, names in parts.items()},
         columns=used,
         id_column=bags,
-        repeats=count - len(ids),
+        repeats=repeats,
     )
 
 
@@ -160,19 +160,24 @@ def _rows_of_bags(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
     heading = [name.strip() for name in columns]
     codes = [cell for cell in (rows[1] if len(rows) > 1 else []) if cell]
     first = 2 if codes and all(cell.startswith("CDE_ID:") for cell in codes) else 0
-    kept = [row for row, cells in enumerate(rows) if row >= first and any(cells) and cells != heading]
-    return {name: [cells[row] for row in kept] for name, cells in columns.items()}
+    return _take(
+        columns, [row for row, cells in enumerate(rows) if row >= first and any(cells) and cells != heading]
+    )
 
 
-def _without_repeats(columns: Mapping[str, list[str]], used: Sequence[str]) -> dict[str, list[str]]:
-    """Return the columns without rows whose used columns say the same as an earlier row's.
+def _rows_that_differ(columns: Mapping[str, list[str]], used: Sequence[str]) -> list[int]:
+    """Return the rows without those whose used columns say the same as an earlier row's.
 
     Clinical tables have a row for each treatment of a patient, or visit.
     """
-    facts = list(zip(*([cell.strip() for cell in columns[name]] for name in used), strict=True))
-    first = dict(zip(reversed(facts), range(len(facts) - 1, -1, -1), strict=True))
-    kept = [row for row, fact in enumerate(facts) if first[fact] == row]
-    return {name: [cells[row] for row in kept] for name, cells in columns.items()}
+    facts = zip(*([cell.strip() for cell in columns[name]] for name in used), strict=True)
+    first: dict[tuple[str, ...], int] = {}
+    return [row for row, fact in enumerate(facts) if first.setdefault(fact, row) == row]
+
+
+def _take(columns: Mapping[str, list[str]], rows: Sequence[int]) -> dict[str, list[str]]:
+    """Return some rows of the columns."""
+    return {name: [cells[row] for row in rows] for name, cells in columns.items()}
 
 
 def fold_columns(path: Path, columns: Iterable[str]) -> dict[int, str]:

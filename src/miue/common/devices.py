@@ -63,6 +63,18 @@ def evaluated_on(device: torch.device, module: nn.Module) -> Iterator[None]:
             module.train(was_training).to(was_on)
 
 
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Have a module in evaluation mode within the block; each part of it gets back the mode that it was in."""
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        module.eval()
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
 def has_bfloat16(device: torch.device) -> bool:
     """Return whether a device has instructions for bfloat16; true where this is not known."""
     if device.type == "cuda":

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from miue.bags.segments import BagBatch, Segments
+from miue.common.devices import evaluating
 from miue.common.errors import ConfigError, MiueError
 from miue.common.returned import class_name, is_of_others
 from miue.methods.softmax import Softmax
@@ -77,17 +78,14 @@ class EmbeddingMethod(Softmax):
 @torch.no_grad()
 def _logits_of_noise(network: MILNetwork) -> Float[Tensor, "B K"] | None:
     """Return what a network scores two bags of noise with, None where it fails, which training then says."""
-    modes = [(module, module.training) for module in network.modules()]
     features = torch.randn(5, network.encoder.out_features, generator=torch.Generator().manual_seed(0))
     try:
-        return network.eval().score(network.project(features), Segments.of(2, 3)).logits
+        with evaluating(network):
+            return network.score(network.project(features), Segments.of(2, 3)).logits
     except MiueError:
         raise
     except Exception:
         return None
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def _pass_input_on(layer: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> Tensor:

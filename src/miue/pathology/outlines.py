@@ -108,13 +108,12 @@ def _of_layers(root: Any) -> Iterator[tuple[str, BaseGeometry]]:
     for number, layer in enumerate(root.iter("Annotation"), 1):
         name = layer.attrib.get("Name", "").strip() or _description(layer)
         name = name or f"layer {layer.attrib.get('Id', number)}"
-        regions = [(region.attrib.get("NegativeROA", "0"), _region(region)) for region in layer.iter("Region")]
-        holes = union_all([mended(area) for negative, area in regions if negative == "1" and area is not None])
-        for negative, area in regions:
-            if negative == "1" or area is None:
-                continue
-            left = mended(area).difference(holes) if holes.area > 0 and area.area > 0 else area
-            if left.area > 0 or not area.area > 0:  # else a negative region covers it
+        drawn = [(region.attrib.get("NegativeROA") == "1", _region(region)) for region in layer.iter("Region")]
+        regions = [(is_hole, mended(area)) for is_hole, area in drawn if area is not None]
+        holes = union_all([area for is_hole, area in regions if is_hole])
+        for is_hole, area in regions:
+            left = area.difference(holes)
+            if not is_hole and (left.area > 0 or not area.area > 0):  # else a negative region covers it
                 yield name, left
 
 
@@ -134,7 +133,7 @@ def _region(region: Any) -> BaseGeometry | None:
         for tag in ("Vertex", "V")
         for corner in region.iter(tag)
     ]
-    _finite(corners or [(0.0, 0.0)])
+    _finite(corners)
     if kind in WITHOUT_AREA or region.attrib.get("HasEndcaps", "0") == "1":
         return None
     if len(corners) == 2 and kind in (*RECTANGLES, *ELLIPSES):

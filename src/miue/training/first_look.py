@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from miue.bags.segments import BagBatch, Segments
+from miue.common.devices import evaluating
 from miue.common.errors import MiueError, ModelError
 from miue.common.plural import plural
 from miue.common.returned import class_name, is_of_others
@@ -112,7 +113,6 @@ def _of_other_bags(
 @contextmanager
 def _as_it_was(method: nn.Module) -> Iterator[None]:
     """Evaluate with gradients, and restore modes, buffers and generators."""
-    modes = [(module, module.training) for module in method.modules()]
     buffers = [
         (store, name, value, torch.empty(0) if value is None else value.clone())
         for store in (module._buffers for module in method.modules())
@@ -120,13 +120,10 @@ def _as_it_was(method: nn.Module) -> Iterator[None]:
     ]
     devices = {parameter.device for parameter in method.parameters()} if torch.cuda.is_available() else ()
     cuda = [device for device in devices if device.type == "cuda"]
-    with torch.random.fork_rng(cuda), torch.enable_grad():
+    with torch.random.fork_rng(cuda), torch.enable_grad(), evaluating(method):
         try:
-            method.eval()
             yield
         finally:
-            for module, training in modes:
-                module.training = training
             with torch.no_grad():
                 for store, name, value, copy in buffers:
                     store[name] = value

@@ -133,8 +133,7 @@ class StoredInstances(PredictionTable):
 
     def parts(self) -> Iterator[PredictionTable]:
         """Yield the instances in order, a file at a time."""
-        for _, spans in groupby(self._spans, key=lambda span: span.part.file):
-            yield self._read(list(spans))
+        yield from map(self._read, self._spans_of_files())
 
     def known_parts(self) -> Iterator[PredictionTable]:
         """Yield the instances in order, a file at a time, without positions and scores."""
@@ -142,13 +141,12 @@ class StoredInstances(PredictionTable):
         if self._flag is not None:  # which may compare any score
             yield from self.parts()
             return
-        for _, spans in groupby(self._spans, key=lambda span: span.part.file):
-            yield self._read(list(spans), names.__contains__)
+        for spans in self._spans_of_files():
+            yield self._read(spans, names.__contains__)
 
     def by_bag(self) -> Iterator[tuple[str, PredictionTable]]:
         """Yield the id and the instances of each bag, a file at a time."""
-        for _, group in groupby(self._spans, key=lambda span: span.part.file):
-            spans = list(group)
+        for spans in self._spans_of_files():
             table, end = self._read(spans), 0
             for span in spans:
                 start, end = end, end + span.end - span.start
@@ -163,8 +161,7 @@ class StoredInstances(PredictionTable):
         if self._flag is not None:
             yield from super()._flags()
             return
-        for _, group in groupby(self._spans, key=lambda span: span.part.file):
-            spans = list(group)
+        for spans in self._spans_of_files():
             path, read = self._rows(spans, "flagged".__eq__)
             is_there = "flagged" in read.column_names
             flags = read_flagged(read.column("flagged").to_numpy(), str(path)) if is_there else None
@@ -188,13 +185,18 @@ class StoredInstances(PredictionTable):
         """Return the instances with flags, which are computed as parts are read."""
         return StoredInstances(self._folder, self._listed, self._spans, flag, self._checked)
 
+    def _spans_of_files(self) -> Iterator[list[Span]]:
+        """Yield the rows to read of each file, in order."""
+        for _, spans in groupby(self._spans, key=lambda span: span.part.file):
+            yield list(spans)
+
     def _of_spans(self, spans: Sequence[Span]) -> StoredInstances:
         return StoredInstances(self._folder, self._listed, spans, self._flag, self._checked)
 
     def _columns(self, names: Collection[str]) -> Iterator[tuple[Path, dict[str, np.ndarray]]]:
         """Yield the numbers of some columns, a file at a time."""
-        for _, group in groupby(self._spans, key=lambda span: span.part.file):
-            path, read = self._rows(list(group), names.__contains__)
+        for spans in self._spans_of_files():
+            path, read = self._rows(spans, names.__contains__)
             missing = [name for name in names if name not in read.column_names]
             if missing:
                 raise missing_column(f"part {str(path)!r}", f"a column {missing[0]!r}", read.column_names, FIX)

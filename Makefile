@@ -9,16 +9,18 @@ demo: $(VENV)/.demo
 	$(BIN)/miue demo --out demo --overwrite
 
 # Two test processes share the cores: with more threads each, they wait for each other.
-test test-long test-all docs: export OMP_NUM_THREADS = 1
+test test-long test-all: export OMP_NUM_THREADS = 1
 # Tests start many processes, which would compile all modules where a user has set this.
-test test-long test-all docs: export PYTHONDONTWRITEBYTECODE =
+test test-long test-all: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/.develop
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long and not slow and not gpu and not examples"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long and not slow and not gpu"
 
-# Whole commands and simulations of more than a second or so each, which continuous integration runs beside those.
+# Whole commands, examples of the pages, and simulations, of more than a second or so each. They run as users run them,
+# without the checks of shapes in each function, which `make test` makes.
+test-long: export CHECK_SHAPES = no
 test-long: $(VENV)/.develop
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "long and not slow and not gpu and not examples"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "long and not slow and not gpu"
 
 test-all: $(VENV)/.develop
 	$(BIN)/python -m pytest -n 2
@@ -37,7 +39,6 @@ types: $(VENV)/.develop
 docs: $(VENV)/.develop
 	$(BIN)/python docs/generate.py --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
-	$(BIN)/python -m pytest -n 2 -m examples
 
 # Build the wheel and use it from a clean environment, outside the checkout.
 wheel: $(VENV)/.develop
@@ -64,11 +65,12 @@ $(VENV)/.created:
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.created pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable .
 	touch $@
 
 $(VENV)/.develop: $(VENV)/.demo
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable . --group dev
+	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # by pip it takes one core; templates of packages are no Python
 	touch $@
 
 clean:

@@ -9,5 +9,5 @@ trap 'rm -rf "$place"' EXIT
 "$place/venv/bin/python" -m pip install --quiet --no-deps --editable "$2"
 cd "$2"
 # What old libraries say of new ones is no fault of ours; what needs the other tools of `make docs` is left to it.
-"$place/venv/bin/python" -m pytest -n 2 -m "not long and not slow and not gpu and not examples" -p no:cacheprovider \
+"$place/venv/bin/python" -m pytest -n 2 -m "not long and not slow and not gpu" -p no:cacheprovider \
     -W ignore::DeprecationWarning --ignore tests/test_trackers.py --ignore tests/test_docs.py

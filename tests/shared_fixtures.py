@@ -1,4 +1,7 @@
-"""Fixtures and settings of every process that runs tests. Shapes written in signatures are checked meanwhile."""
+"""Fixtures and settings of every process that runs tests.
+
+Shapes written in signatures are checked meanwhile, unless ``CHECK_SHAPES`` is "no".
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ WITH_SHAPES = [
     for path in sorted(SOURCE.rglob("*.py"))
     if "jaxtyping" in path.read_text(encoding="utf-8")
 ]
-install(WITH_SHAPES)
+if os.environ.get("CHECK_SHAPES") != "no":
+    install(WITH_SHAPES)
 # What a checked module imports is compiled anew, so that large packages are imported above.
 
 from made_bags import separable_bags  # noqa: E402

@@ -38,7 +38,7 @@ def test_the_targets_of_make_that_the_readme_names_exist() -> None:
     assert all(re.search(rf"^{target}:", makefile, re.M) for target in called)
 
 
-@pytest.mark.examples
+@pytest.mark.long
 def test_every_command_line_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     install, *others = blocks("sh")
@@ -51,7 +51,7 @@ def test_every_command_line_of_the_readme_runs(tmp_path: Path, monkeypatch: pyte
         assert result.exit_code == 0, f"{command}\n{result.output}\n{result.exception}"
 
 
-@pytest.mark.examples
+@pytest.mark.long
 def test_the_python_example_of_the_readme_runs_and_prints_no_blank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,7 +4,7 @@ set -eu
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 "$1" -m venv "$place/venv"
-"$place/venv/bin/python" -m pip install --quiet --constraint "$2/constraints.txt" "$2"/dist/miue-*.whl
+"$place/venv/bin/python" -m pip install --quiet --no-compile --constraint "$2/constraints.txt" "$2"/dist/miue-*.whl
 cd "$place"
 venv/bin/python -c "import miue, pathlib; root = pathlib.Path(miue.__file__).parent; assert 'venv' in str(root) and (root / 'py.typed').exists()"
 venv/bin/python -c "import importlib.util; assert importlib.util.find_spec('papers') is None, 'papers are not for the wheel'"

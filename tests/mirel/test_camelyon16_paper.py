@@ -126,7 +126,7 @@ def test_tables_without_results_say_so_beside_the_papers_numbers(tmp_path: Path)
     assert "| MIREL, HED | not run<br>paper 51.98 ± 0.89 |" in shifts
 
 
-@pytest.mark.examples
+@pytest.mark.long
 def test_a_real_slide_goes_the_whole_way(
     shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rich.progress import Progress
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
+from torch import nn
 from typer.testing import CliRunner
 
 import miue
@@ -220,6 +221,26 @@ def test_its_progress_counts_epochs_and_says_how_long_it_can_take(
     assert sorted({*completed}) == sorted({*epochs, *(1 + share for share in epochs)})
     assert completed == sorted(completed)
     assert capsys.readouterr().err.count("the trainings take at most 0:0") == 1
+
+
+@pytest.mark.long
+def test_trainings_side_by_side_end_as_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    small: dict[str, Any] = {"tests": ["multi-concept", "single-concept"], "train_bags": 24, "test_bags": 30}
+    small |= {"seeds": [1, 2], "options": {"encoder.width": 8}, "settings": {"max_epochs": 3}, "progress": False}
+    alone, together = (miue.check_mil("mean", "softmax", jobs=jobs, **small) for jobs in (1, 2))
+    assert alone == together
+    assert len({(one.as_trained, one.shifted) for one in alone.results}) == 2
+    of_seeds = [miue.check_mil("mean", "softmax", **small | {"seeds": [seed]}) for seed in (1, 2)]
+    for number, result in enumerate(alone.results):
+        assert result.shifted == Auc.over_seeds([one.results[number].shifted for one in of_seeds])
+
+
+def test_parts_that_other_processes_cannot_build_are_refused_for_several_jobs() -> None:
+    with pytest.raises(ConfigError, match="(?s)--jobs 2.*another process can import"):
+        miue.check_mil(nn.Linear(16, 2), "softmax", jobs=2, progress=False)
+    with pytest.raises(ConfigError, match="(?s)--jobs.*at least 1"):
+        miue.check_mil("mean", "softmax", jobs=0)
 
 
 def test_the_command_prints_json_of_every_test() -> None:

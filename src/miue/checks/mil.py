@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ from rich.progress import Progress, TaskID
 from miue.checks.mil_bags import MIL_TESTS, MILTest
 from miue.common.arguments import checked
 from miue.common.errors import out_of_range, unknown_name
+from miue.common.files import read_json, write_json
 from miue.common.option_types import Option
 from miue.common.progress import bar
 from miue.common.result_table import PrintsAsTable, ResultTable
@@ -22,12 +26,13 @@ from miue.evaluation.auc import LEVEL, Auc
 from miue.model.model import Model
 from miue.model.part import PartLike, find_part
 from miue.model.recipe import DEFAULT_ENCODER, DEFAULT_METHOD, DEFAULT_NETWORK, Recipe
-from miue.tasks import shares_shown
+from miue.tasks import LOCAL, Executor, Task, run_tasks, shares_shown
 from miue.training.callbacks import format_time
 from miue.training.fit import Run
 from miue.training.train import train_recipe
 
 SETTINGS = {"max_epochs": 30, "learning_rate": 1e-3, "bags_per_update": 8, "lr_patience": 5, "stop_patience": 10}
+Pair = tuple[Auc, Auc]
 TRAIN, VALIDATION, TEST, SHIFTED = range(4)
 FEWEST_TEST_BAGS = 20  # of 8, not even an AUC of 1 has an interval above 0.5
 NOTE = (
@@ -127,6 +132,7 @@ def check_mil(
     seeds: Sequence[int] = (42,),
     options: Mapping[str, Option] | None = None,
     settings: Mapping[str, Any] | None = None,
+    jobs: int = 1,
     progress: bool = True,
     device: str = "auto",
 ) -> MILCheck:
@@ -149,28 +155,29 @@ def check_mil(
         seeds: one training for each; a seed fixes the bags, too.
         options: as ``train`` takes them.
         settings: likewise, for those that differ from ``SETTINGS``.
+        jobs: trainings at a time; several run in processes of their own, which share the cores equally.
         progress: show a bar with the time left.
         device: likewise.
 
     Raises:
-        ConfigError: a name, option, setting, or number of bags that cannot be, or no seed.
+        ConfigError: a name, option, setting, or number of bags or jobs that cannot be, no seed, or a part that
+            other processes cannot build although there are several jobs.
     """
     _check_arguments(tests, train_bags, test_bags, seeds)
     recipe = Recipe(network, method, encoder, options or {}, (), {**SETTINGS, **(settings or {})})
-    run = Run(None, progress=False, accelerator=device)
-    results, done = [], 0
-    with bar("trainings", shown=progress) as shown:
-        task = shown.add_task("checking", total=len(tests) * len(seeds))
-        for test in (MIL_TESTS[name] for name in tests):
-            pairs = []
-            for seed in seeds:
-                with shares_shown(_progress_within(shown, task, done, len(tests) * len(seeds))):
-                    model = _train(recipe, test, train_bags, seed, run)
-                pairs.append(_test(model, test, test_bags, seed))
-                done += 1
-                shown.update(task, completed=done)
-            as_trained, shifted = (Auc.over_seeds(values) for values in zip(*pairs, strict=True))
-            results.append(MILTestResult(test.name, test.shift, as_trained, shifted))
+    trainings = [
+        {"test": name, "seed": seed, "train_bags": train_bags, "test_bags": test_bags, "device": device}
+        for name in tests
+        for seed in seeds
+    ]
+    executor = Executor("processes", jobs) if jobs != 1 else LOCAL
+    run = _one_after_another if executor.is_local else partial(_side_by_side, executor)
+    pairs = run(recipe, trainings, progress)
+    results = []
+    for number, test in enumerate(MIL_TESTS[name] for name in tests):
+        of_seeds = pairs[number * len(seeds) : (number + 1) * len(seeds)]
+        as_trained, shifted = (Auc.over_seeds(values) for values in zip(*of_seeds, strict=True))
+        results.append(MILTestResult(test.name, test.shift, as_trained, shifted))
     names = [find_part(kind, part).name for kind, part in (("network", network), ("method", method))]
     return MILCheck(names[0], names[1], train_bags, tuple(seeds), tuple(results))
 
@@ -187,6 +194,40 @@ def _check_arguments(tests: Sequence[str], train_bags: int, test_bags: int, seed
     ):
         if number < least:
             raise out_of_range(item, f"at least {least}", number)
+
+
+def _one_after_another(recipe: Recipe, trainings: Sequence[dict[str, Any]], progress: bool) -> list[Pair]:
+    """Return the AUCs of each training; the bar moves by epochs."""
+    pairs = []
+    with bar("trainings", shown=progress) as shown:
+        task = shown.add_task("checking", total=len(trainings))
+        for done, training in enumerate(trainings):
+            with shares_shown(_progress_within(shown, task, done, len(trainings))):
+                pairs.append(_train_and_test(recipe, **training))
+            shown.update(task, completed=done + 1)
+    return pairs
+
+
+def _side_by_side(
+    executor: Executor, recipe: Recipe, trainings: Sequence[dict[str, Any]], progress: bool
+) -> list[Pair]:
+    """Return the AUCs of each training; the bar moves by trainings."""
+    recipe.check_importable(f"--jobs {executor.jobs}")
+    with TemporaryDirectory(prefix="miue-") as folder:
+        tasks = []
+        for number, training in enumerate(trainings):
+            name, part = f"{training['test']}, seed {training['seed']}", Path(folder) / f"{number}.json"
+            arguments = {"recipe": recipe.to_json(), "training": training, "part": str(part)}
+            tasks.append(Task(name, "miue.checks.mil:run_training", arguments, part))
+        run_tasks(tasks, executor, doing="checking", unit="trainings", progress=progress)
+        found = [read_json(task.part, what="AUCs") for task in tasks]
+    return [(Auc(**pair["as_trained"]), Auc(**pair["shifted"])) for pair in found]
+
+
+def run_training(recipe: Mapping[str, Any], training: Mapping[str, Any], part: str) -> None:
+    """Train with one seed for one test, and write the AUCs of both test sets; a task."""
+    as_trained, shifted = _train_and_test(Recipe(**recipe), **training)
+    write_json(Path(part), {"as_trained": asdict(as_trained), "shifted": asdict(shifted)})
 
 
 def _progress_within(shown: Progress, task: TaskID, done: int, total: int) -> Callable[[float], None]:
@@ -212,14 +253,17 @@ def _progress_within(shown: Progress, task: TaskID, done: int, total: int) -> Ca
     return show
 
 
-def _train(recipe: Recipe, test: MILTest, count: int, seed: int, run: Run) -> Model:
-    """Return a model of bags in which the easy rule is right."""
-    bags = test.bags(count, seed=derive_seed(seed, TRAIN))
-    held_out = test.bags(max(4, count // 4), seed=derive_seed(seed, VALIDATION))
-    return train_recipe(recipe.with_seed(seed), bags, run, validation=held_out)
+def _train_and_test(recipe: Recipe, test: str, seed: int, train_bags: int, test_bags: int, device: str) -> Pair:
+    """Train on bags in which the easy rule is right; return the AUCs of others like them and of shifted ones."""
+    chosen = MIL_TESTS[test]
+    bags = chosen.bags(train_bags, seed=derive_seed(seed, TRAIN))
+    held_out = chosen.bags(max(4, train_bags // 4), seed=derive_seed(seed, VALIDATION))
+    run = Run(None, progress=False, accelerator=device)
+    model = train_recipe(recipe.with_seed(seed), bags, run, validation=held_out)
+    return _test(model, chosen, test_bags, seed)
 
 
-def _test(model: Model, test: MILTest, count: int, seed: int) -> tuple[Auc, Auc]:
+def _test(model: Model, test: MILTest, count: int, seed: int) -> Pair:
     """Return the AUC of bags drawn as those to train on, and of shifted ones."""
     values = []
     for part, is_shifted in ((TEST, False), (SHIFTED, True)):

@@ -50,6 +50,14 @@ def check_mil(
         ),
     ] = None,
     setting: Settings = None,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Trainings at a time, in processes that share the cores equally.",
+            rich_help_panel=RUNNING,
+        ),
+    ] = 1,
     quiet: Quiet = False,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -61,7 +69,7 @@ def check_mil(
     which the rule is wrong: single-concept and multi-concept (a poison instance marks negative bags in training,
     but is in positive bags of the test), false-frequency (many instances of one concept do not make a bag
     positive). A test is passed if positive bags still rank higher (AUC above 0.5). Nothing is written. After the
-    first epoch it states how long the trainings take at most.
+    first epoch it states how long the trainings take at most; with --jobs they run side by side.
 
     Example: miue check mil --network one-sided-attention --method softmax
     """
@@ -79,6 +87,7 @@ def check_mil(
         seeds=parse_seeds(seeds or ["42"]),
         options=recipe.options,
         settings=recipe.settings,
+        jobs=jobs,
         progress=not quiet,
         device=device,
     )

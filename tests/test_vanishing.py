@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 import miue
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
+from miue.checks import vanishing
 from miue.checks.slope import Slope, fit_slope
 from miue.checks.vanishing import check_vanishing, nested_subsets
 from miue.cli import app
@@ -24,7 +26,7 @@ from miue.common.errors import DataError
 from miue.common.tables import read_rows
 from miue.io.store.store import write_store
 from miue.predictions.folder import read_predictions
-from miue.tasks import Executor
+from miue.tasks import Executor, Task, run_tasks
 
 SETTINGS = {"max_epochs": 2, "learning_rate": 1e-3, "seed": 3, "validation_fraction": 0.25}
 
@@ -106,13 +108,26 @@ def run(split_bags: BagDataset, tmp_path: Path) -> Path:
 
 @pytest.mark.long
 def test_a_run_is_refitted_to_parts_of_its_bags_and_measured_on_the_same_others(
-    run: Path, split_bags: BagDataset, tmp_path: Path
+    run: Path, split_bags: BagDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    together: list[list[str]] = []
+
+    def recorded(tasks: Sequence[Task], *more: Any, **others: Any) -> Any:
+        together.append([task.name for task in tasks])
+        return run_tasks(tasks, *more, **others)
+
+    monkeypatch.setattr(vanishing, "run_tasks", recorded)
+
     def check(**more: Any) -> Any:
         return check_vanishing(run, split_bags, tmp_path / "out", progress=False, device="cpu", **more)
 
     found = check()
     assert found.sizes == (8, 16, 32, 64) and found.bags == 40
+    assert together == [[f"refit_{size}, fold 0, seed 3" for size in found.sizes]]  # which can run side by side
+    assert (tmp_path / "out" / "refit_8" / "summary.csv").exists()
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "vanishing.csv", *(f"refit_{size}" for size in found.sizes)
+    }  # fmt: skip
     names = [one.measure for one in found.slopes]
     assert names == ["least_confidence", "entropy", "expected_entropy", "mutual_information"]
     whole = miue.Model.load(tmp_path / "out" / "refit_64" / "fold_0" / "seed_3" / "run")

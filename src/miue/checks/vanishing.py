@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -24,8 +25,8 @@ from miue.model.folder import SavedConfig, read_config
 from miue.model.recipe import Recipe
 from miue.model.training_bags import PartsOfRun, parts_of_run
 from miue.predictions.folder import read_predictions
-from miue.selection.cross_validation import cross_validate
-from miue.tasks import LOCAL, Executor
+from miue.selection.cross_validation import open_runs
+from miue.tasks import LOCAL, Executor, run_tasks
 
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)
 EPOCHS = ("max_epochs", "stop_patience", "lr_patience")
@@ -133,13 +134,21 @@ def check_vanishing(
     others = {**dict.fromkeys(names[validation], "validation"), **dict.fromkeys(names[test], "test")}
     recipe = _recipe(saved, trust=trust)
     make_folder(out)
-    values = []
-    for subset, size in zip(subsets, sizes, strict=True):
-        splits = Splits("the run", ({**others, **dict.fromkeys(names[train][subset], "train")},))
-        folder = out / f"refit_{size}"
-        scaled = _scale_epochs(recipe, sizes[-1] / size)
-        cross_validate(bags, splits, chosen, folder, scaled, executor=executor, device=device, progress=progress)
-        values.append(_uncertainties(folder, chosen))
+    folders = [out / f"refit_{size}" for size in sizes]
+    with ExitStack() as opened:
+        refits = []
+        for subset, size, folder in zip(subsets, sizes, folders, strict=True):
+            splits = Splits("the run", ({**others, **dict.fromkeys(names[train][subset], "train")},))
+            scaled = _scale_epochs(recipe, sizes[-1] / size)
+            runs = open_runs(
+                bags, splits, chosen, folder, scaled, executor=executor, device=device, progress=progress
+            )
+            refits.append(opened.enter_context(runs))
+        tasks = [replace(task, name=f"{refit.out.name}, {task.name}") for refit in refits for task in refit.tasks]
+        run_tasks(tasks, executor, doing="refitting", unit="refits", progress=progress)
+        for refit in refits:
+            refit.write_tables()
+    values = [_uncertainties(folder, chosen) for folder in folders]
     owners = group_by_patient(bags.patients if bags.patients is not None else [""] * len(bags))[test]
     slopes = []
     for name in values[0]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -167,7 +168,58 @@ def cross_validate(
         DataError: a fold that cannot be trained or tested on.
         StorageError: another process writes ``out``, or it cannot be written.
     """
-    out = Path(out)
+    with open_runs(
+        bags, splits, seeds, Path(out), recipe, executor=executor, shard=shard, device=device, progress=progress
+    ) as runs:
+        run_tasks(runs.tasks, executor, doing="cross-validating", unit="runs", progress=progress)
+        return runs.write_tables()
+
+
+@dataclass(frozen=True)
+class OpenRuns:
+    """The runs of a cross-validation while its folder is open.
+
+    Attributes:
+        out: the folder.
+        every: the fold and the seed of each run.
+        tasks: to be run, those of the shard.
+        test_share: test bags of a fold over its training bags.
+    """
+
+    out: Path
+    every: tuple[tuple[int, int], ...]
+    tasks: Sequence[Task]
+    test_share: float
+
+    def write_tables(self) -> Summaries:
+        """Write runs.csv and summary.csv where every run is done, and return the summary; else nothing."""
+        if not all(_evaluation(self.out, k, seed).exists() for k, seed in self.every):
+            return Summaries()
+        with locked(self.out, wait=True):
+            values = [value for k, seed in self.every for value in _values(self.out, k, seed)]
+            _write(self.out / "runs.csv", values)
+            summaries = summarize(values, self.test_share)
+            _write(self.out / "summary.csv", summaries)
+        return summaries
+
+
+@contextmanager
+def open_runs(
+    bags: BagDataset,
+    splits: Splits,
+    seeds: Sequence[int],
+    out: Path,
+    recipe: Recipe,
+    *,
+    executor: Executor = LOCAL,
+    shard: Shard | None = None,
+    device: str = "auto",
+    progress: bool = True,
+) -> Iterator[OpenRuns]:
+    """Open the folder of a cross-validation for the block, in which its tasks can be run.
+
+    Arguments and errors are those of ``cross_validate``, which runs them.
+    """
     check_dataset(bags)
     if not seeds or len(set(seeds)) < len(seeds):
         wanted, got = "at least one, each once", ", ".join(map(str, seeds)) or "none"
@@ -185,24 +237,15 @@ def cross_validate(
         question_negative_class(bags, recipe)
     warn_of_large_pixels(Plan.of(recipe, folds[0]))
     warn_of_copies([bags], [dict(zip(fold.ids, fold.splits, strict=True)) for fold in folds])
-    runs = [(k, seed) for seed in seeds for k in range(len(folds))]
+    every = tuple((k, seed) for seed in seeds for k in range(len(folds)))
     held = out if shard is None else out / f"shard-{shard.number}-of-{shard.count}"
     with locked(held):
         with locked(out, wait=True):
             _open(out, {"bags": fingerprint(bags), "splits": _digest(folds), "recipe": recipe.to_json()})
             write_splits(out / "splits.csv", splits, bags)
         with handed_over(Job(bags, recipe, device, splits=splits), held, executor) as job:
-            tasks = [_task(job, out.resolve(), k, seed) for k, seed in runs]
-            chosen = tasks if shard is None else shard.share(tasks)
-            run_tasks(chosen, executor, doing="cross-validating", unit="runs", progress=progress)
-        if not all(task.is_done for task in tasks):
-            return Summaries()
-        with locked(out, wait=True):
-            values = [value for k, seed in runs for value in _values(out, k, seed)]
-            _write(out / "runs.csv", values)
-            summaries = summarize(values, _test_share(folds))
-            _write(out / "summary.csv", summaries)
-    return summaries
+            tasks = [_task(job, out.resolve(), k, seed) for k, seed in every]
+            yield OpenRuns(out, every, tasks if shard is None else shard.share(tasks), _test_share(folds))
 
 
 def summarize(values: Sequence[Value], test_share: float) -> Summaries:

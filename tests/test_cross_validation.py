@@ -29,7 +29,8 @@ from miue.io.splits.splits import Splits
 from miue.model.recipe import Recipe
 from miue.networks.encoders import MLP
 from miue.selection.comparison import compare, paired_difference
-from miue.selection.cross_validation import Summaries, Value, cross_validate, summarize
+from miue.selection.cross_validation import cross_validate
+from miue.selection.summaries import Summaries, Value, summarize
 from miue.tasks import Executor
 
 QUICK = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())

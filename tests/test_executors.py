@@ -22,7 +22,8 @@ from miue.common.errors import ConfigError, StorageError
 from miue.io.handover import describe_bags, find_bags_again
 from miue.io.splits.draw import make_folds
 from miue.model.recipe import Recipe
-from miue.selection.cross_validation import Summaries, cross_validate
+from miue.selection.cross_validation import cross_validate
+from miue.selection.summaries import Summaries
 from miue.tasks import LOCAL, Executor, Shard
 from miue.training.job import Job, handed_over, read_job
 

@@ -24,7 +24,8 @@ from miue.model.recipe import Recipe
 from miue.predictions.folder import Predictions, read_predictions
 from miue.predictions.table import PredictionTable
 from miue.selection.comparison import compare
-from miue.selection.cross_validation import Value, cross_validate, summarize
+from miue.selection.cross_validation import cross_validate
+from miue.selection.summaries import Value, summarize
 
 
 def f1(table: PredictionTable) -> float:

@@ -19,7 +19,8 @@ from miue.common.tables import read_text_columns
 from miue.evaluation.own_metrics import OwnMetric, check_own_metrics, is_built_in, own_metrics
 from miue.io.labels.label_table import fold_columns
 from miue.predictions.folder import read_predictions
-from miue.selection.cross_validation import Summary, Value, folder_of, is_share, standard_error, summarize
+from miue.selection.cross_validation import folder_of
+from miue.selection.summaries import Summary, Value, is_share, standard_error, summarize
 
 METRICS = ("accuracy", "auroc", "confidence_auroc", "nll", "ece")
 NOTE = (

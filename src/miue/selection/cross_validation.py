@@ -1,16 +1,15 @@
-"""Folds times seeds: each run trained and evaluated on its test bags; mean, deviation and interval of all."""
+"""Folds times seeds: each run is trained and evaluated on its test bags."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
@@ -24,16 +23,13 @@ from miue.common.files import make_folder, read_json, remove_temporaries, write_
 from miue.common.folder_kinds import CROSS_VALIDATION
 from miue.common.locks import locked
 from miue.common.outputs import refuse_taken
-from miue.common.plural import plural
-from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.common.tables import write_rows
 from miue.evaluation import evaluate
-from miue.evaluation.metrics import UNITS
-from miue.evaluation.own_metrics import is_built_in
 from miue.io.splits.files import write_splits
 from miue.io.splits.splits import Splits
 from miue.model.recipe import Recipe
 from miue.predictions.folder import read_predictions
+from miue.selection.summaries import Summaries, Summary, Value, summarize
 from miue.tasks import LOCAL, Executor, Shard, Task, run_tasks
 from miue.training.fit import Run
 from miue.training.job import Job, handed_over, read_job
@@ -41,13 +37,6 @@ from miue.training.plan import Plan, question_negative_class, warn_of_large_pixe
 from miue.training.run_folder import changed_setting, changes
 from miue.training.train import train_recipe
 
-CONFIDENCE = 0.95
-SHOWN = 8  # metrics in print
-INTERVALS = (
-    "The interval is that of the mean over folds, widened because folds share training bags (corrected resampled "
-    "t); with one fold it is over seeds alone. There is none where all have the same value."
-)
-ROUNDING = 1e-12  # of a metric
 DEFAULT = Recipe()
 
 
@@ -60,76 +49,6 @@ class _Metric(TypedDict):
 
 
 _METRICS = TypeAdapter(list[_Metric])
-UNBOUNDED = ("nll", "brier")  # every other metric of miue is a share; the interval ends where that range does
-
-
-@dataclass(frozen=True)
-class Value:
-    """One metric of one run, None where it is undefined."""
-
-    fold: int
-    seed: int
-    level: str
-    metric: str
-    value: float | None
-
-
-@dataclass(frozen=True)
-class Summary:
-    """One metric over all runs in which it is defined.
-
-    Attributes:
-        level: "bags", "instances" or "patients".
-        metric: its name.
-        runs: in which it is defined.
-        mean: over folds, each the mean over its seeds.
-        std: standard deviation over all runs, None for one.
-        low: lower end of the 95 % interval of the mean, None where it is undefined.
-        high: upper end.
-    """
-
-    level: str
-    metric: str
-    runs: int
-    mean: float
-    std: float | None
-    low: float | None
-    high: float | None
-
-
-class Summaries(PrintsAsTable, tuple[Summary, ...]):
-    """Every metric of a cross-validation, in print the first ones."""
-
-    def tables(self) -> tuple[ResultTable]:
-        """Return the metrics of bags, at most ``SHOWN``."""
-        table = self.as_table()
-        more = f"{plural(len(self) - SHOWN, 'more metric')}: to_frame()" if len(self) > SHOWN else ""
-        return (replace(table, rows=table.rows[:SHOWN], notes=(UNITS, *filter(None, [more]))),)
-
-    def as_table(self) -> ResultTable:
-        """Return all metrics as texts; shares in percent."""
-        rows = []
-        for summary in self:
-            scale, digits = (100, 2) if is_share(summary.metric) else (1, 4)
-            spread = "" if summary.std is None else f" ± {scale * summary.std:.{digits}f}"
-            interval = (
-                ""
-                if summary.low is None or summary.high is None
-                else f"{scale * summary.low:.{digits}f} to {scale * summary.high:.{digits}f}"
-            )
-            mean = f"{scale * summary.mean:.{digits}f}{spread}"
-            rows.append((summary.metric, summary.level, mean, interval, str(summary.runs)))
-        return ResultTable(
-            ("metric", "level", "mean ± std", "95 % interval", "runs"), tuple(rows), (f"{UNITS} {INTERVALS}",)
-        )
-
-    def to_frame(self) -> Any:
-        """Return all metrics as a pandas DataFrame.
-
-        Raises:
-            ConfigError: pandas is not installed.
-        """
-        return require_pandas().DataFrame([asdict(summary) for summary in self])
 
 
 @checked()
@@ -246,63 +165,6 @@ def open_runs(
         with handed_over(Job(bags, recipe, device, splits=splits), held, executor) as job:
             tasks = [_task(job, out.resolve(), k, seed) for k, seed in every]
             yield OpenRuns(out, every, tasks if shard is None else shard.share(tasks), _test_share(folds))
-
-
-def summarize(values: Sequence[Value], test_share: float) -> Summaries:
-    """Return mean, standard deviation and a 95 % interval of every metric.
-
-    The interval is that of the corrected resampled t-test: folds share training bags, so that the variance of
-    their mean is (1/k + test/train) s², not s²/k. Seeds are averaged within a fold first. Of a single fold the
-    interval is over seeds, and does not extend to other test bags. Values that are all the same have no
-    interval: as that of few bags in each fold often is by chance, it would have no width.
-
-    Reference: Nadeau & Bengio 2003, "Inference for the Generalization Error", Section 3.
-
-    Args:
-        values: of all runs.
-        test_share: test bags of a fold over its training bags.
-    """
-    from scipy.stats import t
-
-    summaries = []
-    for level, metric in dict.fromkeys((value.level, value.metric) for value in values):
-        defined = [v for v in values if (v.level, v.metric) == (level, metric) and v.value is not None]
-        if not defined:
-            continue
-        numbers = np.array([v.value for v in defined], float)
-        folds = sorted({v.fold for v in defined})
-        means = np.array([np.mean([v.value for v in defined if v.fold == k]) for k in folds])
-        groups, share = (means, test_share) if len(folds) > 1 else (numbers, 0.0)
-        low = high = None
-        if len(groups) > 1 and np.ptp(groups) > ROUNDING:
-            half = t.ppf(0.5 + CONFIDENCE / 2, len(groups) - 1) * standard_error(groups, share)
-            low, high = float(groups.mean() - half), float(groups.mean() + half)
-            low = max(0.0, low) if is_built_in(metric) else low
-            high = min(1.0, high) if is_share(metric) else high
-        std = float(numbers.std(ddof=1)) if len(numbers) > 1 else None
-        summaries.append(Summary(level, metric, len(numbers), float(groups.mean()), std, low, high))
-    return Summaries(summaries)
-
-
-def standard_error(of_folds: Float64[np.ndarray, "k"], test_share: float) -> float:
-    """Return the standard error of a mean over k folds, which share training bags (corrected resampled t-test).
-
-    Reference: Nadeau & Bengio 2003, "Inference for the Generalization Error", Section 3.
-
-    Args:
-        of_folds: one value of each fold, at least two.
-        test_share: test bags of a fold over its training bags.
-    """
-    return float(np.sqrt((1 / len(of_folds) + test_share) * of_folds.var(ddof=1)))
-
-
-def is_share(metric: str) -> bool:
-    """Return whether a metric is known to lie between 0 and 1, and so can be shown in percent.
-
-    >>> is_share("ood_kmnist_auroc"), is_share("nll"), is_share("a metric of a user")
-    (True, False, False)
-    """
-    return is_built_in(metric) and metric not in UNBOUNDED
 
 
 def _task(job: str, out: Path, fold: int, seed: int) -> Task:

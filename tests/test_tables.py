@@ -7,7 +7,7 @@ import gzip
 import io
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -140,11 +140,15 @@ def test_a_header_that_begins_as_a_comment_is_a_header(table: str, tmp_path: Pat
     ("table", "read", "message"),
     [
         (
-            "bag_id;label;f1;f2\na;0;1,5;0,25\nb;1;0,5;1,25\n",
+            "bag_id;label;f1;f2\na;0;1,5;0.25\nb;1;0,5;1,25\n",  # some with a point
             load_bags,
             "'1,5'; write .* a decimal point, as 0.5$",
         ),
-        ("bag_id;p_0;p_1\na;0,5;0,5\nb;0,25;0,75\n", read_table, "'0,5'; write .* a decimal point, as 0.5$"),
+        (
+            "bag_id;label;f1;f2\na;0;1,500;12,250\nb;1;10,500;1,250\n",  # which may be thousands
+            load_bags,
+            "'1,500'; write .* a decimal point, as 0.5$",
+        ),
         ("bag_id,label,f1,f2\na,0,1,True\nb,1,0,False\n", load_bags, "'True'; write 1 for true and 0 for false$"),
     ],
 )
@@ -154,6 +158,31 @@ def test_cells_that_stand_for_numbers_are_refused_with_how_to_write_them(
     (tmp_path / "t.csv").write_text(table)
     with pytest.raises(MiueError, match=f"got {message}"):
         read(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+def test_numbers_with_decimal_commas_are_those_with_points(
+    separator: str, quoting: Literal[0, 1], ending: str, tmp_path: Path
+) -> None:
+    random = np.random.default_rng(0)
+    values = random.normal(size=(6, 2)) * (1, 1e-9)  # one column with exponents
+    rows: Rows = [("bag_id", "label", "barcode", "f1", "f2")]
+    rows += [(f"b{i // 2}", str(i // 2 % 2), "1,2", *map(str, pair)) for i, pair in enumerate(values)]
+    (tmp_path / "p.csv").write_text(text(rows, separator, quoting))
+    commas = [rows[0], *((*row[:3], *(cell.replace(".", ",") for cell in row[3:])) for row in rows[1:])]
+    written = text(commas, separator, quoting).encode()
+    (tmp_path / f"c{ending}").write_bytes(gzip.compress(written) if ending.endswith("gz") else written)
+    points, found = (load_bags(tmp_path / name, features=["f*"]).bags for name in ("p.csv", f"c{ending}"))
+    np.testing.assert_array_equal(found.instances, points.instances)
+    np.testing.assert_array_equal(found.instances, values.astype(np.float32))
+    assert (found.ids, found.labels.values.tolist()) == (points.ids, points.labels.values.tolist())
+
+
+def test_probabilities_with_decimal_commas_are_read(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("bag_id;label;p_0;p_1\na;0;0,5;0,5\nb;1;0,25;0,75\nc;0;1;0\n")
+    np.testing.assert_array_equal(read_table(tmp_path / "t.csv").probabilities[:, 1], [0.5, 0.75, 0])
 
 
 def test_a_column_of_text_in_parquet_is_named_with_its_cell(tmp_path: Path) -> None:

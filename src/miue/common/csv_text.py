@@ -7,6 +7,7 @@ import csv as plain_csv
 import io
 import re
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+ROWS_LOOKED_AT = 1000
+DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?")
+DECIMAL_POINT = re.compile(r"[-+]?\d*\.\d+(?:[eE][-+]?\d+)?")
+THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+")
 SAVE_AS = "save the table as UTF-8 (in Excel: Save As, CSV UTF-8)"
 BLANK_LINE = re.compile(r'[ ,;\t|"]*(?:\r\n|\r|\n)')
 """A line of empty cells, as spreadsheets write an empty row above a table."""
@@ -69,6 +74,22 @@ class TextStart:
         if any("\ufffd" in name for name in names):
             raise UnicodeError(f"names that are not in {self.encoding.upper()}")
         return names
+
+    def decimal_mark(self) -> str:
+        """Return what the first rows write before decimals: "," as many languages do, or "."; "." where unclear.
+
+        A table whose only such numbers are like 1,234 or 12,500 may mean thousands.
+        """
+        is_quoted = self.separator == ","  # where it holds a comma
+        if not re.search(r'"[-+]?\d+,\d' if is_quoted else r"\d,\d", self.text):
+            return "."  # without dividing the text into its cells, which takes long
+        lines = plain_csv.reader(io.StringIO(self.text, newline=None), delimiter=self.separator)
+        try:
+            cells = {cell.strip() for line in islice(lines, ROWS_LOOKED_AT) for cell in line}
+        except plain_csv.Error:  # a quote that does not end
+            return "."
+        with_comma = any(DECIMAL_COMMA.fullmatch(cell) and not THOUSANDS.fullmatch(cell) for cell in cells)
+        return "," if with_comma and not any(map(DECIMAL_POINT.fullmatch, cells)) else "."
 
     def options(self) -> dict[str, Any]:
         """Return how pyarrow reads the file."""

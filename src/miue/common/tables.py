@@ -16,14 +16,13 @@ import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
 from miue.common.claims import can_hold
-from miue.common.csv_text import first_undecodable, not_text, open_text, read_text_start
+from miue.common.csv_text import DECIMAL_COMMA, first_undecodable, not_text, open_text, read_text_start
 from miue.common.errors import DataError, StorageError, first_repeated, lacking, no_such_file, not_readable
 from miue.common.files import atomic_file
 
 MISSING = ["", "NA", "nan", "NaN"]
 TRUTH_VALUES = ("true", "false", "yes", "no", "t", "f", "y", "n")
 NAMELESS = "name each in the first line; if that is a title, delete it, so that the names of columns come first"
-DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 
 
 def read_header(path: Path) -> list[str]:
@@ -63,12 +62,17 @@ def read_parts(path: Path, types: Mapping[str, Any], fix: str = "check the file"
                 for part in file.iter_batches(columns=names):
                     yield _with_types(pa.Table.from_batches([part]).select(names), types)
             return
+        start = read_text_start(path)
         convert = csv.ConvertOptions(
-            column_types=dict(types), include_columns=names, strings_can_be_null=False, null_values=MISSING
+            column_types=dict(types),
+            include_columns=names,
+            strings_can_be_null=False,
+            null_values=MISSING,
+            decimal_point=start.decimal_mark(),
         )
         with (
             open_text(path) as stream,
-            csv.open_csv(stream, **read_text_start(path).options(), convert_options=convert) as reader,
+            csv.open_csv(stream, **start.options(), convert_options=convert) as reader,
         ):
             for part in reader:
                 yield pa.Table.from_batches([part])
@@ -226,9 +230,11 @@ def _read(path: Path, text: Collection[str] | None) -> dict[str, Any]:
         if _is_parquet(path):
             table = _with_types(parquet.read_table(path), types)
         else:
-            convert = csv.ConvertOptions(column_types=types, strings_can_be_null=False)
+            start = read_text_start(path)
+            mark = "." if text is None else start.decimal_mark()
+            convert = csv.ConvertOptions(column_types=types, strings_can_be_null=False, decimal_point=mark)
             with open_text(path) as stream:
-                table = csv.read_csv(stream, **read_text_start(path).options(), convert_options=convert)
+                table = csv.read_csv(stream, **start.options(), convert_options=convert)
         if any(pa.types.is_binary(kind) for kind in table.schema.types):
             raise pa.ArrowInvalid("bytes that are no text")
     item = f"table {str(path)!r}"

@@ -87,12 +87,14 @@ def test_a_run_that_was_stopped_after_training_does_what_comes_after_it(tmp_path
     assert again.weights_sha256 == model.weights_sha256 and sum(buffers(again, "counted")[0]) > 0
 
 
+@pytest.mark.long
 def test_each_member_of_an_ensemble_acts_after_training(bags: BagDataset) -> None:
     model = train(bags, method=others.CountingEnsemble)
     counted = buffers(model, "counted")
     assert len(counted) == 3 and all(one == counted[0] and sum(one) > 0 for one in counted)
 
 
+@pytest.mark.long
 def test_each_model_of_a_cross_validation_acts_on_its_own_training_bags(tmp_path: Path) -> None:
     from miue.io.splits.draw import make_folds
     from miue.model.recipe import Recipe
@@ -115,6 +117,7 @@ def test_a_buffer_that_changes_its_shape_is_refused_before_it_is_saved(tmp_path:
     assert not (tmp_path / "run" / "config.json").exists()
 
 
+@pytest.mark.long
 def test_a_loss_of_its_own_is_what_a_method_learns(bags: BagDataset) -> None:
     ours, theirs = train(bags, method="softmax"), train(bags, method=others.Smoothed)
     assert ours.weights_sha256 != theirs.weights_sha256

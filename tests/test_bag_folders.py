@@ -270,6 +270,7 @@ def test_a_store_without_coords_is_refused_where_they_are_needed(tmp_path: Path)
         load_bags(tmp_path / "store", coords_for="--export")
 
 
+@pytest.mark.long
 def test_an_export_beside_predictions_is_refused_before_anything_is_predicted(
     slides: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -527,6 +528,7 @@ def test_a_slide_that_cannot_be_read_does_not_stop_a_prediction(slides: tuple[Pa
     np.testing.assert_allclose(found.probabilities, wanted.bags.probabilities[kept], rtol=1e-5)
 
 
+@pytest.mark.long
 def test_patients_get_the_mean_of_their_slides(slides: tuple[Path, Path], tmp_path: Path) -> None:
     folder, labels = slides
     bags = load_bags(folder, labels=labels).bags

@@ -91,6 +91,7 @@ def test_a_resample_has_the_metrics_of_the_bags_it_drew(
     assert set(found) == {*values_of(table), "detection even", "detection odd"}
 
 
+@pytest.mark.long
 def test_differences_of_two_methods_are_those_of_the_same_resamples() -> None:
     table = made_table()
     alpha = Dirichlet(torch.from_numpy(1 + np.random.default_rng(8).gamma(1.3, size=(len(table), 2))))

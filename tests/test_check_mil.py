@@ -243,6 +243,7 @@ def test_parts_that_other_processes_cannot_build_are_refused_for_several_jobs() 
         miue.check_mil("mean", "softmax", jobs=0)
 
 
+@pytest.mark.long
 def test_the_command_prints_json_of_every_test() -> None:
     words = [
         "--train-bags",

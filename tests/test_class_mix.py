@@ -160,6 +160,7 @@ def false_alarms(runs: int, chance: float, *, share: float, wrong: float) -> int
     return alarms
 
 
+@pytest.mark.long
 def test_alarms_without_a_change_are_as_rare_as_stated() -> None:
     assert 0 < false_alarms(80, 0.2, share=0.5, wrong=0.1) <= binom.ppf(0.999, 80, 0.2)
 

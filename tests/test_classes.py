@@ -94,6 +94,7 @@ def test_every_training_asks_before_it_begins(tmp_path: Path, capsys: pytest.Cap
         assert capsys.readouterr().err.count(asked) == progress
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("background", "asks"), [(1, False), (None, True)])  # without one, flags take the first
 def test_no_training_asks_where_the_background_is_named(
     background: int | None, asks: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]

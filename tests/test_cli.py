@@ -276,6 +276,7 @@ def test_the_demo_shows_a_deferred_bag_whatever_the_calibration_accepts(tmp_path
     assert detected == "Out of distribution: no bag was detected"
 
 
+@pytest.mark.long
 def test_train_says_which_parts_it_uses_and_asks_about_the_negative_class(tmp_path: Path) -> None:
     splits = ("train",) * 24 + ("validation",) * 8 + ("test",) * 6 + ("",) * 2
     bags = replace(separable_bags(), splits=splits, class_names=("tumour", "normal"))

@@ -492,6 +492,7 @@ def test_what_weights_leave_out_is_said_with_its_reason() -> None:
     assert "weighted, too" not in str(calibrate(held, like=stated, scaling=False))
 
 
+@pytest.mark.long
 def test_new_bags_without_patients_are_said_where_calibrated_patients_have_several_bags() -> None:
     random = np.random.default_rng(15)
     held, new = mixed_bags(200, 0, random), mixed_bags(100, 0.3, random)

@@ -182,6 +182,7 @@ def test_an_undefined_value_is_left_out_and_counted() -> None:
     assert summarize(values((0, 1, None)), 0.5) == Summaries()
 
 
+@pytest.mark.long
 def test_the_command(tmp_path: Path) -> None:
     miue.write_store(tmp_path / "store", separable_bags(24))
     command = [
@@ -226,6 +227,7 @@ def test_folds_that_list_a_bag_that_cannot_be_used_are_run_without_it(tmp_path: 
     assert "b12" not in (tmp_path / "cv" / "splits.csv").read_text()
 
 
+@pytest.mark.long
 def test_runs_of_seeds_that_are_not_named_again_are_said_not_to_be_counted(tmp_path: Path) -> None:
     miue.write_store(tmp_path / "store", separable_bags(24))
     options = ["--set", "max_epochs=1", "--set", "encoder.width=4", "--distance", "none", "--quiet"]

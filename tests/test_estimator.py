@@ -86,6 +86,7 @@ def test_every_check_of_scikit_learn_passes_with_rows_as_bags() -> None:
     assert len(results) > 50
 
 
+@pytest.mark.long
 def test_fit_is_train(fitted: MILUncertaintyClassifier, arrays: list[np.ndarray], labels: np.ndarray) -> None:
     settings = {**QUICK, "max_epochs": 20, "seed": 3}
     model = miue.train(arrays, labels, options=SMALL, settings=settings, progress=False)
@@ -193,6 +194,7 @@ def test_a_grid_search_over_networks_and_learning_rates(arrays: list[np.ndarray]
     assert SMALL["network.hidden"] == 8
 
 
+@pytest.mark.long
 def test_rows_are_routed_through_a_pipeline_and_a_search(arrays: list[np.ndarray], labels: np.ndarray) -> None:
     sizes = [len(bag) for bag in arrays]
     rows = pd.DataFrame(np.concatenate(arrays) * 1000, columns=list("abcde"))
@@ -363,6 +365,7 @@ def test_bags_that_cannot_be_used_are_named(change: dict[str, Any], message: str
         classifier().fit(**{**given, **change})
 
 
+@pytest.mark.long
 def test_the_classifier_warns_where_the_first_class_is_hardly_the_negative_one(
     arrays: list[np.ndarray], labels: np.ndarray
 ) -> None:

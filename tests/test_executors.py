@@ -176,6 +176,7 @@ def test_an_ensemble_in_processes_may_be_trained_on(tmp_path: Path) -> None:
     assert ensemble(tmp_path / "a" / "run", TWO, **more) == ensemble(tmp_path / "b" / "run", **more)
 
 
+@pytest.mark.long
 def test_a_member_that_is_trained_is_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = ensemble(tmp_path / "run")
     (tmp_path / "run" / "config.json").unlink()
@@ -203,6 +204,7 @@ def test_a_training_that_other_processes_cannot_do_is_refused(
         miue.train(separable_bags(), **call)
 
 
+@pytest.mark.long
 def test_seeds_are_runs_of_their_own_and_a_resume_trains_what_is_missing(tmp_path: Path) -> None:
     miue.write_store(tmp_path / "store", separable_bags(20))
     settings = "--set max_epochs=2 --set encoder.width=4 --distance none --method softmax --quiet"

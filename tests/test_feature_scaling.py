@@ -48,6 +48,7 @@ class Lightest(Encoder):
         return self.layer(instances.mean((1, 2)))
 
 
+@pytest.mark.long
 def test_an_encoder_learns_from_images_as_it_is_given_them() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (24, 4, 4, 3)).astype(np.uint8)
     bags, labels = np.split(pixels, 12), [0, 1] * 6

@@ -231,6 +231,7 @@ def test_a_network_whose_results_mean_less_is_warned_of(network: type, message: 
         train_one_epoch(bags, network=network, method="softmax")
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:std")
 def test_a_loss_that_is_not_finite_is_traced_to_the_network(bags: BagDataset) -> None:
     small = bags.subset(np.argsort(bags.sizes, kind="stable"))

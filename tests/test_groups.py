@@ -184,6 +184,7 @@ def test_a_group_has_the_exact_intervals_of_its_recalls() -> None:
             assert group.recall_high[str(number)].value == pytest.approx(exact.high)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_report_shows_each_group_as_it_is_evaluated(classes: int, tmp_path: Path) -> None:
     predictions = made_predictions(bags=90, classes=classes)

@@ -233,6 +233,7 @@ def test_patches_are_painted_as_one_by_one() -> None:
     assert Canvas.of(patches, extent).paint(values) == pytest.approx(wanted, abs=1e-9, nan_ok=True)
 
 
+@pytest.mark.long
 def test_the_heatmap_command_writes_a_picture_per_slide(saved_slides: Path) -> None:
     result = export("heatmap", saved_slides, "--out", saved_slides.parent / "out", "--quiet")
     assert result.exit_code == 0, result.output

@@ -61,6 +61,7 @@ def test_prediction_needs_no_labels_and_leaves_dropout_off(bags: BagDataset) -> 
     assert not first.bags.labels.known.any()
 
 
+@pytest.mark.long
 def test_chunks_and_batches_do_not_change_the_prediction(
     bags: BagDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,6 +92,7 @@ def test_without_one_sided_evidence_an_instance_overturns_its_bag() -> None:
     assert beside < alone - 1
 
 
+@pytest.mark.long
 @given(scores=SCORES, others=st.lists(st.floats(-300, 300), min_size=1, max_size=40))
 def test_instances_lower_self_weighted_attention_by_lambert_w_at_most(
     scores: list[float], others: list[float]

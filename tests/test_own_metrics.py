@@ -154,6 +154,7 @@ def test_the_interval_of_a_metric_of_a_user_has_no_bounds() -> None:
     assert found["accuracy"] == (0, 1)
 
 
+@pytest.mark.long
 def test_cross_validations_are_compared_by_them(tmp_path: Path) -> None:
     bags = separable_bags(24)
     quick = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())

@@ -39,6 +39,7 @@ def test_encoders_alone_compute_in_bfloat16(name: str, network: str) -> None:
     assert inside == {torch.float32}
 
 
+@pytest.mark.long
 def test_a_model_is_trained_and_predicts_in_bfloat16_where_asked(tmp_path: Path) -> None:
     bags = separable_bags(40)
     settings = {"max_epochs": 8, "learning_rate": 3e-3, "precision": "bf16-mixed"}

@@ -236,6 +236,7 @@ def test_new_bags_that_the_run_does_not_list_stay_without_labels_and_that_is_sai
     assert "is not there; pass --labels TABLE to evaluate" in said
 
 
+@pytest.mark.long
 def test_columns_that_were_guessed_are_stated_in_one_line(place: Path, tmp_path: Path) -> None:
     names = {"slide_id": "slide", "case_id": "case", "label": "diagnosis"}
     rows = [{new: row[old] for old, new in names.items()} for row in rows_of(place / "first.csv")]
@@ -329,6 +330,7 @@ def test_columns_in_another_order_are_refused(form: str, tmp_path: Path) -> None
         miue.train(new, validation=swapped, settings={"max_epochs": 1}, progress=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("through_store", [False, True])
 def test_features_of_another_extractor_are_warned_of(tmp_path: Path, through_store: bool) -> None:
     """Two extractors may give features of one width, on which a model predicts as if nothing were."""
@@ -389,6 +391,7 @@ def test_a_training_on_images_far_beyond_1_is_warned_of(scale: int, shown: str) 
         miue.train(replace(bags, instances=instances), **more)  # without a warning
 
 
+@pytest.mark.long
 def test_the_numbers_of_features_and_of_images_for_own_encoders_are_free(recwarn: pytest.WarningsRecorder) -> None:
     bags = bright_bags()
     pixels = np.asarray(bags.instances, np.float32)

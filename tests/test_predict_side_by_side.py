@@ -90,6 +90,7 @@ def test_tables_in_csv_are_those_of_one_process(trained: Path, tmp_path: Path) -
     assert written == contents(tmp_path / "a" / "p") and any(name.endswith("instances.csv") for name in written)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("small_batches")
 def test_what_is_done_when_the_driver_is_killed_is_not_predicted_again(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -386,6 +386,7 @@ def test_an_array_that_inflates_beyond_all_measure_is_refused_by_what_it_states(
     assert contents_of(tmp_path / f"small{suffix}").size == 1_000_000
 
 
+@pytest.mark.long
 def test_a_chunk_that_claims_more_than_its_file_holds_is_refused(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "s.h5", "w") as file:
         file.create_dataset(

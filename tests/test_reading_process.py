@@ -209,6 +209,7 @@ def scripts() -> Iterator[Callable[[Path, float], tuple[subprocess.Popen[str], i
 Start = Callable[[Path, float], tuple[subprocess.Popen[str], int]]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("hangs")
 def test_ctrl_c_ends_a_hang_at_once_and_the_reading_process_with_it(two_files: Path, scripts: Start) -> None:
     script, reader = scripts(two_files, 600)
@@ -243,6 +244,7 @@ def test_the_reading_process_ends_with_a_process_that_waits_for_nothing(tmp_path
     assert ends(int(done.stdout), 5) and done.stderr == ""
 
 
+@pytest.mark.long
 def test_threads_and_forks_each_get_the_rows_they_ask_for(tmp_path: Path) -> None:
     arrays = [made_files.features_of(3 + number, seed=number) for number in range(20)]
     paths = [made_files.trident(tmp_path, f"s{number}", array) for number, array in enumerate(arrays)]

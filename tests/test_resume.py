@@ -116,6 +116,7 @@ def test_what_is_resumed_ends_in_the_same_files(
 BETWEEN = [(kind, number) for kind in ("compact", "mlp", "ensemble") for number in (1, 2, 4)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "number"), slow_but(BETWEEN, [("compact", 2), ("mlp", 1), ("ensemble", 4)]))
 def test_a_run_killed_between_best_and_last_weights_is_resumed(
     kind: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -211,6 +212,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("kind", ["mlp", "ensemble"])
 def test_a_model_stays_until_its_successor_is_there(

@@ -181,6 +181,7 @@ def test_a_built_method_can_be_built_again_with_its_draws() -> None:
     assert (options, why_not) == ({"draws": 3}, "")
 
 
+@pytest.mark.long
 def test_a_member_of_an_ensemble_is_the_network_trained_alone(bags: BagDataset) -> None:
     ensemble = train(bags, "deep-ensemble", **{"method.size": 3})
     seeds = member_seeds(ensemble.method, 3)

@@ -364,6 +364,7 @@ def test_whole_predictions_are_no_shard(trained: Path, shards: list[Path], tmp_p
         merge_predictions([shards[0], tmp_path / "whole"], tmp_path / "out")
 
 
+@pytest.mark.long
 def test_a_calibration_that_changed_is_named(trained: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     shutil.copytree(trained, home)

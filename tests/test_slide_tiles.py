@@ -453,6 +453,7 @@ def test_two_slides_of_one_name_are_named_with_their_folders(slide: Path, tmp_pa
     assert f"'{slide}' and '{copy}'" in error and "different folders" in error
 
 
+@pytest.mark.long
 def test_a_full_disk_ends_the_command_that_skips_bad_slides(slide: Path, tmp_path: Path) -> None:
     copies = [tmp_path / f"{name}.svs" for name in "abc"]
     for copy in copies:

@@ -48,6 +48,7 @@ def six(splits: tuple[str, ...] = ("",) * 6) -> BagDataset:
     return replace(data, splits=splits, patients=("p", "q", "r", "s", "t", "u"))
 
 
+@pytest.mark.long
 @settings(max_examples=20, deadline=None)
 @given(count=st.integers(15, 60), slides=st.integers(1, 4), folds=st.integers(2, 5), seed=st.integers(0, 9))
 def test_no_patient_is_in_two_splits_and_every_bag_is_tested_once(

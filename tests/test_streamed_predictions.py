@@ -147,6 +147,7 @@ def test_training_holds_no_predictions_of_all_validation_instances(
     assert model.validation.bags == whole.validation.bags == 30
 
 
+@pytest.mark.long
 def test_a_fold_is_tested_with_its_instances_in_parts(
     tmp_path: Path, gathered: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,6 +157,7 @@ def test_an_interrupt_ends_the_workers(tmp_path: Path) -> None:
     assert not (tmp_path / "part").exists()
 
 
+@pytest.mark.long
 def test_the_workers_of_a_killed_driver_end_and_another_goes_on(tmp_path: Path) -> None:
     with driven(tmp_path) as process:
         assert workers_at(tmp_path)

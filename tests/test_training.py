@@ -331,6 +331,7 @@ def test_resuming_where_training_had_stopped_trains_no_further(tmp_path: Path, b
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
+@pytest.mark.long
 def test_a_run_is_not_overwritten_unless_asked_and_not_resumed_as_another(
     tmp_path: Path, bags: BagDataset
 ) -> None:

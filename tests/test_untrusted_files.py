@@ -348,6 +348,7 @@ def test_a_file_of_hdf5_damaged_anywhere_is_read_or_named(
     assert named_when_damaged(getattr(made_files, tool)(tmp_path, "s", made_files.features_of(60)), read) > 0
 
 
+@pytest.mark.long
 def test_a_table_that_claims_more_rows_than_it_can_hold_is_refused_unread(tmp_path: Path) -> None:
     rows = 12_000_000
     table = pa.table({"bag_id": pa.repeat("a", rows), "f": pa.repeat(np.float32(0), rows)})

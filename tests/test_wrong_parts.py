@@ -306,6 +306,7 @@ class CombinesSums(MCDropout):
         return Categorical(sum(draw.probabilities for draw in draws))  # not their mean
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", [LogsForProbabilities, CombinesSums])
 def test_a_method_of_others_that_makes_no_probabilities_is_named(method: Any, bags: BagDataset) -> None:
     options = {"method.draws": 2} if method is CombinesSums else {}

@@ -25,6 +25,7 @@ def command_paths(command: Any, path: str = "") -> list[str]:
     return [words for name, sub in below.items() for words in command_paths(sub, f"{path} {name}".strip())]
 
 
+@pytest.mark.long
 def test_the_library_imports_nothing_of_papers() -> None:
     files = sorted((ROOT / "src").rglob("*.py"))
     assert len(files) > 100

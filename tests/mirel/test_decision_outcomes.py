@@ -39,6 +39,7 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BagDataset:
     return bags
 
 
+@pytest.mark.long
 def test_outcomes_are_those_of_a_model_with_the_default_distance(experiment: BagDataset, tmp_path: Path) -> None:
     rows = outcomes("made", 7, Paths(tmp_path, tmp_path, tmp_path))
     found = {(row[2], row[3], row[4]): float(row[5]) for row in rows}

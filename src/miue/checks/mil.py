@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,7 +25,7 @@ from miue.evaluation.auc import LEVEL, Auc
 from miue.model.model import Model
 from miue.model.part import PartLike, find_part
 from miue.model.recipe import DEFAULT_ENCODER, DEFAULT_METHOD, DEFAULT_NETWORK, Recipe
-from miue.tasks import LOCAL, Executor, Task, run_tasks, shares_shown
+from miue.tasks import Executor, Task, run_tasks, shares_shown
 from miue.training.callbacks import format_time
 from miue.training.fit import Run
 from miue.training.train import train_recipe
@@ -170,9 +169,10 @@ def check_mil(
         for name in tests
         for seed in seeds
     ]
-    executor = Executor("processes", jobs) if jobs != 1 else LOCAL
-    run = _one_after_another if executor.is_local else partial(_side_by_side, executor)
-    pairs = run(recipe, trainings, progress)
+    if jobs == 1:
+        pairs = _one_after_another(recipe, trainings, progress)
+    else:
+        pairs = _side_by_side(recipe, trainings, jobs, progress)
     results = []
     for number, test in enumerate(MIL_TESTS[name] for name in tests):
         of_seeds = pairs[number * len(seeds) : (number + 1) * len(seeds)]
@@ -208,16 +208,16 @@ def _one_after_another(recipe: Recipe, trainings: Sequence[dict[str, Any]], prog
     return pairs
 
 
-def _side_by_side(
-    executor: Executor, recipe: Recipe, trainings: Sequence[dict[str, Any]], progress: bool
-) -> list[Pair]:
+def _side_by_side(recipe: Recipe, trainings: Sequence[dict[str, Any]], jobs: int, progress: bool) -> list[Pair]:
     """Return the AUCs of each training; the bar moves by trainings."""
-    recipe.check_importable(f"--jobs {executor.jobs}")
+    executor = Executor("processes", jobs)
+    recipe.check_importable(f"--jobs {jobs}")
+    described = recipe.to_json()
     with TemporaryDirectory(prefix="miue-") as folder:
         tasks = []
         for number, training in enumerate(trainings):
             name, part = f"{training['test']}, seed {training['seed']}", Path(folder) / f"{number}.json"
-            arguments = {"recipe": recipe.to_json(), "training": training, "part": str(part)}
+            arguments = {"recipe": described, "training": training, "part": str(part)}
             tasks.append(Task(name, "miue.checks.mil:run_training", arguments, part))
         run_tasks(tasks, executor, doing="checking", unit="trainings", progress=progress)
         found = [read_json(task.part, what="AUCs") for task in tasks]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
@@ -185,11 +186,20 @@ def _candidates(closeness: Float[Tensor, "n W"], points: int) -> tuple[Int64[Ten
     wanted = min(NEIGHBORS + SPARE, points)
     while levels[-1].shape[1] % GROUP == 0 and levels[-1].shape[1] > GROUP * wanted:
         levels.append(levels[-1].unflatten(1, (GROUP, -1)).amin(1))
-    values, chosen = levels[-1].topk(wanted, largest=False, sorted=False)
+    values, chosen = _least(levels[-1], wanted)
     for level in reversed(levels[:-1]):
         groups = level.shape[1] // GROUP
         firsts = groups * torch.arange(GROUP, device=chosen.device)[:, None]
         members = (chosen.unsqueeze(1) + firsts).flatten(1)
-        values, nearest = level.gather(1, members).topk(wanted, largest=False, sorted=False)
+        values, nearest = _least(level.gather(1, members), wanted)
         chosen = members.gather(1, nearest)
     return chosen.clamp(max=points - 1), values  # columns of no point beside values that overflow alone
+
+
+def _least(values: Float[Tensor, "n W"], wanted: int) -> tuple[Float[Tensor, "n P"], Int64[Tensor, "n P"]]:
+    """Return the smallest values of each row and their columns, in no order; on a CPU by NumPy, twice as fast."""
+    if values.device.type != "cpu":
+        found = values.topk(wanted, largest=False, sorted=False)
+        return found.values, found.indices
+    columns = torch.from_numpy(np.argpartition(values.numpy(), wanted - 1, axis=1)[:, :wanted])
+    return values.gather(1, columns), columns

@@ -330,5 +330,5 @@ def _remove(path: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    with path.open("rb") as file:
+    with path.open("r+b" if os.name == "nt" else "rb") as file:  # Windows wants a file that may be written
         os.fsync(file.fileno())

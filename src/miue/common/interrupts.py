@@ -28,9 +28,10 @@ class HungUp(KeyboardInterrupt):
 RAISED: dict[int, type[KeyboardInterrupt]] = {
     signal.SIGINT: KeyboardInterrupt,
     signal.SIGTERM: Terminated,
-    signal.SIGHUP: HungUp,
 }
 """Signals that interrupt a command, and what each raises."""
+if hasattr(signal, "SIGHUP"):  # not on Windows
+    RAISED[signal.SIGHUP] = HungUp
 OF_PYTHON = dict.fromkeys(RAISED, signal.SIG_DFL) | {signal.SIGINT: signal.default_int_handler}
 
 

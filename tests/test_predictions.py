@@ -391,6 +391,30 @@ def test_a_column_of_classes_that_was_removed_is_named(
         read_predictions(tmp_path / "p")
 
 
+@pytest.mark.parametrize("dropped", [["alpha_0", "alpha_1"], ["alpha_0", "alpha_1", "expected_entropy"]])
+def test_a_table_of_instances_that_lost_its_evidence_is_named(
+    dropped: list[str], predictions: Predictions, tmp_path: Path
+) -> None:
+    predictions.save(tmp_path / "p", table_format="csv")
+    for name in dropped:
+        drop_column(tmp_path / "p" / "instances.csv", name)
+    with pytest.raises(
+        DataError, match="instance_distribution dirichlet, as predictions.json says, got (draws|cat)"
+    ):
+        read_predictions(tmp_path / "p")
+
+
+def test_predictions_of_before_say_nothing_of_the_kind_of_their_instances(
+    predictions: Predictions, tmp_path: Path
+) -> None:
+    predictions.save(tmp_path / "p", table_format="csv")
+    summary = tmp_path / "p" / "predictions.json"
+    content = json.loads(summary.read_text())
+    assert content.pop("instance_distribution") == "dirichlet"
+    summary.write_text(json.dumps(content))
+    assert read_predictions(tmp_path / "p").instances is not None
+
+
 def test_the_last_class_of_three_that_was_removed_is_named(tmp_path: Path) -> None:
     for columns in ("alpha_0,alpha_1,p_0,p_1,p_2", "alpha_0,alpha_1,alpha_2,p_0,p_1", "p_0,p_2", "alpha_0", "p_0"):
         path = write(tmp_path / "t.csv", f"bag_id,{columns}\na{',0.5' * (columns.count(',') + 1)}\n")

@@ -55,6 +55,7 @@ FORMAT = "miue-predictions"
 VERSION = 1
 COMPRESSED_FROM = 20_000  # rows of a CSV table
 FORMATS = ("parquet", "csv")
+INSTANCE_DISTRIBUTION = "instance_distribution"  # of instances in CSV, whose columns no checksum keeps
 
 
 @dataclass(frozen=True, repr=False)
@@ -153,6 +154,8 @@ class Predictions(PrintsAsTable):
         if parts:
             rows = sum(part.rows for part in parts)
             summary |= {"instances": rows, "parts": [part.model_dump() for part in parts]}
+        elif self.instances:
+            summary[INSTANCE_DISTRIBUTION] = _kind(self.instances)
         write_json(folder / "predictions.json", summary)
 
 
@@ -250,7 +253,10 @@ def read_predictions(path: Path | str) -> Predictions:
         predictions = _with_instances(_read_tables(folder / "bags.csv", None, provenance), stored, str(instances))
     else:
         predictions = _read_tables(folder / "bags.csv", instances, provenance)
-    for key, read in _sizes(predictions).items():
+    stated = _sizes(predictions)
+    if predictions.instances is not None and INSTANCE_DISTRIBUTION in summary:  # 0.1.0 did not write it
+        stated[INSTANCE_DISTRIBUTION] = _kind(predictions.instances)
+    for key, read in stated.items():
         if summary.get(key) != read:
             wanted = f"{key} {summary.get(key)}, as predictions.json says"
             raise DataError(item=item, wanted=wanted, got=f"{read} in the tables", fix=fix)
@@ -284,8 +290,13 @@ def _sizes(predictions: Predictions) -> dict[str, Any]:
     return {
         "bags": len(predictions.bags),
         "instances": 0 if predictions.instances is None else len(predictions.instances),
-        "distribution": type(predictions.bags.distribution).__name__.lower(),
+        "distribution": _kind(predictions.bags),
     }
+
+
+def _kind(table: PredictionTable) -> str:
+    """Return what its items have: "dirichlet", "draws" or "categorical"."""
+    return type(table.head.distribution).__name__.lower()
 
 
 def read_tables(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import run
+from commands import fail, run
 
 from miue.cli.inspection import MOST_LINES
 
@@ -86,3 +86,68 @@ def test_a_doubt_about_the_negative_class_is_a_note(tmp_path: Path) -> None:
     assert doubt in notes
     named = json.loads(run("inspect", tmp_path / "cells.csv", "--json", "--classes", "normal,Tumor"))
     assert doubt not in named.get("notes", [])
+
+
+WRITTEN_IN_PART = {"s00": 2, "s01": 5, "s02": 5}
+"""Rows of three bags of five that hold something."""
+
+
+@pytest.mark.parametrize("kind", ["folder with labels", "images with labels", "table", "tables", "store"])
+def test_rows_of_zeros_are_counted_in_bags_of_every_kind(kind: str, tmp_path: Path) -> None:
+    shape = (5, 2, 2, 3) if kind.startswith("images") else (5, 7)
+    path, words = tmp_path / "bags", ["--json", "--quiet"]
+    path.mkdir()
+    rows = ["bag_id,label," + ",".join(f"f{i}" for i in range(7))]
+    for name, written in WRITTEN_IN_PART.items():
+        values = np.zeros(shape, np.float32)
+        values[:written, ..., 1] = 1 + np.arange(written).reshape(-1, *[1] * (len(shape) - 2))
+        np.save(path / f"{name}.npy", values)
+        rows += [f"{name},{name[-1]},{','.join(map(str, row))}" for row in values.reshape(5, -1)]
+    if kind == "table":
+        path = tmp_path / "table.csv"
+        path.write_text("\n".join(rows) + "\n")
+    elif kind == "tables":
+        path = tmp_path / "tables"
+        path.mkdir()
+        for name in WRITTEN_IN_PART:
+            own = [row.split(",", 2)[2] for row in rows if row.startswith((name, "bag_id"))]
+            (path / f"{name}.csv").write_text("\n".join(own) + "\n")
+    elif kind == "store":
+        run("data", "pack", path, "--out", tmp_path / "store", "--quiet")
+        path = tmp_path / "store"
+    if kind not in ("table", "store"):
+        words += ["--labels", str(label_table(path, list(WRITTEN_IN_PART)))]
+    said = "3 of 15 rows are exactly zero in every feature, in 1 bag: s00 (3 of 5)"
+    assert said not in json.loads(run("inspect", path, *words)).get("notes", [])
+    assert said in json.loads(run("inspect", path, *words, "--read"))["notes"]
+
+
+def test_a_store_with_values_that_are_not_finite_names_their_bag_as_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "bags").mkdir()
+    for name in "ab":
+        np.save(tmp_path / "bags" / f"{name}.npy", np.ones((5, 7), np.float32))
+    run("data", "pack", tmp_path / "bags", "--out", tmp_path / "store", "--quiet")
+    values = np.load(tmp_path / "store" / "instances.npy")
+    values[3, 1] = np.nan
+    np.save(tmp_path / "store" / "instances.npy", values)
+    found = json.loads(run("inspect", tmp_path / "store", "--json", "--quiet", "--read"))
+    (unusable,) = found["bags that cannot be used"]
+    assert unusable.startswith("a: ") and "finite" in unusable
+
+
+def test_of_bags_of_which_none_can_be_used_the_reasons_are_said(tmp_path: Path) -> None:
+    folder = tmp_path / "bags"
+    folder.mkdir()
+    for name in ("s00", "s01"):
+        np.save(folder / f"{name}.npy", np.full((3, 4), np.nan, np.float32))
+    said = fail("inspect", folder, "--labels", label_table(folder, ["s00", "s01"]), "--quiet", "--read")
+    assert "s00" in said and "finite" in said
+
+
+@pytest.mark.parametrize("command", ["train", "cross-validate"])
+def test_where_no_bag_can_be_used_commands_say_why(command: str, folder: Path, tmp_path: Path) -> None:
+    for number in range(39):
+        (folder / f"s{number:02d}.npy").unlink()
+    words = ("--labels", label_table(folder, ["s39"]), "--skip-bad", "--out", tmp_path / "out", "--quiet")
+    said = fail(command, folder, *words, "--classes", "neg,pos")
+    assert "expected at least one bag, got none of 1 (s39: " in said and "finite" in said

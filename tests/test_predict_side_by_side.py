@@ -247,6 +247,10 @@ def test_bags_none_of_which_can_be_read_are_an_error(
     one = damaged_files.subset([BAD])
     with pytest.raises(NoReadableBag, match="expected at least one"):
         write_predictions_side_by_side(one, request, tmp_path / "out" / "p", LOCAL)
+    with pytest.raises(
+        NoReadableBag, match=rf"got none \({one.ids[0]}: .*whole .npy.*; 'miue inspect BAGS --read'"
+    ):
+        write_predictions(miue.Model.load(trained / "run"), one, request, tmp_path / "out" / "p")
     assert not (tmp_path / "out" / "p").exists()
 
 

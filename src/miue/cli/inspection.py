@@ -23,12 +23,11 @@ from miue.common.tables import read_text_columns
 from miue.common.terminal import TextTable
 from miue.io.find import check_options_fit, is_long_table
 from miue.io.folders.listing import describe_bag_files
-from miue.io.loaded import ReadOptions
+from miue.io.loaded import LoadedBags, ReadOptions
 from miue.model.config import Component
 from miue.model.contract import DataContract
 
 if TYPE_CHECKING:
-    from miue.io.loaded import LoadedBags
     from miue.model.folder import RunConfig
 
 MOST_ROWS = 40
@@ -70,13 +69,13 @@ def describe(
     is_table = is_long_table(path)
     check_options_fit(path, source.columns, options, source.features or (), is_table=is_table)
     if (path / "store.json").exists():
-        return _describe_store(path, read)
+        return _describe_store(path, read, progress)
     if (path / "run.json").exists() or (path / "config.json").exists():
         return _describe_run(path)
     if (path / "bags.csv").exists():
         return _describe_predictions(path, progress)
     if is_table:
-        return _describe_table(path, source)
+        return _describe_table(path, source, read)
     if path.is_dir():
         return describe_bag_files(
             path, microns_per_pixel=source.mpp, feature_key=source.feature_key, read=read, progress=progress
@@ -167,15 +166,35 @@ def _show(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def _describe_table(path: Path, source: Source) -> dict[str, Any]:
+def _describe_table(path: Path, source: Source, read: bool) -> dict[str, Any]:
     opened = open_bags(path, replace(source, skip_bad=True), progress=False)
-    return _facts_of_loaded("long table", path, opened)
+    return _facts_of_loaded(
+        "long table", path, _with_rows_of_zeros(path, opened, progress=False) if read else opened
+    )
 
 
 def _describe_joined(path: Path, source: Source, *, read: bool, progress: bool) -> dict[str, Any]:
     """Return what a command would read of bags with these labels and splits."""
-    opened = open_bags(path, replace(source, skip_bad=True), progress=progress, check_values=read)
+    opened = open_bags(path, replace(source, skip_bad=True), progress=progress)
+    opened = _with_rows_of_zeros(path, opened, progress=progress) if read else opened
     return _facts_of_loaded("bags with labels", path, opened)
+
+
+def _with_rows_of_zeros(path: Path, loaded: LoadedBags, *, progress: bool) -> LoadedBags:
+    """Return the usable bags, with a note where rows are zero in every feature, as those never written are."""
+    from miue.io.checks import read_values
+
+    loaded, zeros = read_values(loaded, str(path), skip_bad=True, progress=progress)
+    of_bags = [
+        f"{name} ({rows:,} of {size:,})"
+        for name, rows, size in zip(loaded.bags.ids, zeros, loaded.bags.sizes, strict=True)
+        if rows
+    ]
+    if not of_bags:
+        return loaded
+    where = f"{plural(len(of_bags), 'bag')}: {first_few(of_bags)}"
+    note = f"{sum(zeros):,} of {loaded.bags.sizes.sum():,} rows are exactly zero in every feature, in {where}"
+    return replace(loaded, notes=(*loaded.notes, note))
 
 
 def _facts_of_loaded(kind: str, path: Path, loaded: LoadedBags) -> dict[str, Any]:
@@ -189,7 +208,7 @@ def _facts_of_loaded(kind: str, path: Path, loaded: LoadedBags) -> dict[str, Any
     return {**facts, **{name: texts for name, texts in said.items() if texts}}
 
 
-def _describe_store(path: Path, read: bool) -> dict[str, Any]:
+def _describe_store(path: Path, read: bool, progress: bool) -> dict[str, Any]:
     from miue.io.store.store import read_store, read_store_summary
 
     summary, bags = read_store_summary(path), read_store(path)
@@ -217,6 +236,9 @@ def _describe_store(path: Path, read: bool) -> dict[str, Any]:
             description["checksums"] = f"differ for {', '.join(changed)}" if changed else "agree"
         else:
             description["checksums"] = "none; 'miue data pack' writes them"
+        found = _with_rows_of_zeros(path, LoadedBags(bags), progress=progress)
+        texts = {UNUSABLE: [f"{one.bag}: {one.reason}" for one in found.left_out], NOTES: list(found.notes)}
+        description |= {name: lines for name, lines in texts.items() if lines}
     return description
 
 

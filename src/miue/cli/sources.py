@@ -184,7 +184,7 @@ def open_bags(
         progress=progress,
     )
     if check_values:
-        loaded = check(loaded, skip_bad=source.skip_bad, progress=progress)
+        loaded = check(loaded, str(path), skip_bad=source.skip_bad, progress=progress)
     return (
         loaded if validation_share is None or source.splits is not None else draw_split(loaded, validation_share)
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from miue.common.errors import DataError, MiueError, first_few
 from miue.common.progress import tracked
 from miue.io.folders.file_instances import FileInstances
-from miue.io.loaded import LeftOut, LoadedBags
+from miue.io.loaded import LeftOut, LoadedBags, refuse_or_skip
 
 
 def check_coords(loaded: LoadedBags, where: str, needed_by: str, *, skip_bad: bool) -> LoadedBags:
@@ -35,26 +35,46 @@ def check_coords(loaded: LoadedBags, where: str, needed_by: str, *, skip_bad: bo
     )
 
 
-def check_values(loaded: LoadedBags, *, skip_bad: bool, progress: bool) -> LoadedBags:
+def check_values(loaded: LoadedBags, where: str, *, skip_bad: bool, progress: bool) -> LoadedBags:
     """Return the bags after all features that stay in files were read once, to see that they are finite.
 
     Args:
         loaded: the bags.
+        where: they come from, for messages.
         skip_bad: leave out those that cannot be used.
         progress: show a bar.
 
     Raises:
-        DataError: features that are not finite, or cannot be read.
+        DataError: features that are not finite, or cannot be read; with ``skip_bad``, of all bags.
     """
-    if not isinstance(loaded.bags.instances, FileInstances):
-        return loaded
-    kept, bad = [], []
+    in_files = isinstance(loaded.bags.instances, FileInstances)
+    return read_values(loaded, where, skip_bad=skip_bad, progress=progress)[0] if in_files else loaded
+
+
+def read_values(loaded: LoadedBags, where: str, *, skip_bad: bool, progress: bool) -> tuple[LoadedBags, list[int]]:
+    """Return the bags after all features were read once, and how many rows of each are zero in every feature.
+
+    Args:
+        loaded: the bags.
+        where: they come from, for messages.
+        skip_bad: leave out those that cannot be used.
+        progress: show a bar.
+
+    Raises:
+        DataError: features that are not finite, or cannot be read; with ``skip_bad``, of all bags.
+    """
+    kept, zeros, bad = [], [], []
     for bag, name in enumerate(tracked(loaded.bags.ids, "checking", shown=progress)):
         try:
-            loaded.bags.batch([bag])
-            kept.append(bag)
+            rows = loaded.bags.batch([bag]).instances.flatten(1)
         except MiueError as error:
             if not skip_bad:
                 raise
             bad.append(LeftOut(name, str(error)))
-    return replace(loaded, bags=loaded.bags.subset(kept), left_out=(*loaded.left_out, *bad)) if bad else loaded
+            continue
+        kept.append(bag)
+        zeros.append(int((~rows.any(1)).sum()))
+    if bad:
+        refuse_or_skip(where, len(kept), bad, skip_bad=skip_bad)
+        loaded = replace(loaded, bags=loaded.bags.subset(kept), left_out=(*loaded.left_out, *bad))
+    return loaded, zeros

@@ -56,8 +56,13 @@ OnBad = Callable[[str, MiueError], None]
 class NoReadableBag(DataError):
     """None of the bags to predict can be read."""
 
-    def __init__(self, item: str, fix: str) -> None:
-        super().__init__(item=item, wanted="at least one bag that can be read", got="none", fix=fix)
+    def __init__(self, item: str, why: str = "") -> None:
+        super().__init__(
+            item=item,
+            wanted="at least one bag that can be read",
+            got=f"none ({why})" if why else "none",
+            fix="'miue inspect BAGS --read' lists what is wrong with each",
+        )
 
 
 def predict(
@@ -100,14 +105,21 @@ def predict(
     target = torch_device(device)
     if progress:
         say_if_slow(precision, target)
-    some = False
+    some, reasons = False, []
+
+    def leave_out(name: str, error: MiueError) -> None:
+        assert on_bad is not None
+        reasons.append(f"{name}: {error}")
+        on_bad(name, error)
+
+    skip = None if on_bad is None else leave_out
     with evaluated_on(target, method), encoder_precision(method, precision):
-        for part in _run(method, bags, chosen, seed, target, progress, scores, on_bad, shard):
+        for part in _run(method, bags, chosen, seed, target, progress, scores, skip, shard):
             some = True
             chosen_bags = bags.subset(part.positions)
             yield _bag_table(chosen_bags, part), _instance_table(chosen_bags, part)
     if not some:
-        raise NoReadableBag("the bags to predict", "see the list above")
+        raise NoReadableBag("the bags to predict", next(iter(reasons), ""))
 
 
 def batches_of(bags: BagDataset) -> PackedBatches:

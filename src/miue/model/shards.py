@@ -88,7 +88,7 @@ def merge_predictions(
         raise wrong_type("folders", "the folders of all shards", folders, "pass a list of them")
     shards = _in_order([Path(folder) for folder in listed])
     if not shards:
-        raise NoReadableBag("the shards", "check the files")
+        raise NoReadableBag("the shards")
     first = shards[0].provenance
     of_shard = first.shard
     assert of_shard is not None

@@ -106,8 +106,8 @@ def test_the_threshold_is_the_extreme_one_that_fits_among_all_thresholds_tried_o
     fits = [count * one + goal.highest_loss <= goal.level * (count + 1) + 1e-9 for one in loss]
     best = tried[fits].min() if goal.of_negatives else tried[fits].max()
     flags = [(scores >= t).tolist() for t in (best, rule.threshold)]
-    assert flags[0] == flags[1] or goal.allowed  # small bags count conservatively
-    assert rule.measured == pytest.approx(loss_of(rule, given)) or goal.allowed
+    assert flags[0] == flags[1]
+    assert rule.measured == pytest.approx(loss_of(rule, given))
     assert count * loss_of(rule, given) + goal.highest_loss <= goal.level * (count + 1) + 1e-9
 
 
@@ -127,11 +127,21 @@ def test_a_bag_counts_no_more_flags_than_the_cap() -> None:
     assert rule.measured == loss_of(rule, given) == 0.8
 
 
-def test_bags_of_no_more_instances_than_are_allowed_set_a_threshold_by_their_lowest() -> None:
-    rule = fit(
-        scored_bags([[0.25]] * 5 + [[0.5, 0.75]] * 4, [0] * 9), InstanceGoal("no-false-flag", 0.1, allowed=2)
-    )
-    assert rule.threshold == np.nextafter(0.5, 1)
+def test_bags_of_no_more_instances_than_are_allowed_never_have_more_flags() -> None:
+    goal = InstanceGoal("no-false-flag", 0.2, allowed=1)  # of 9 bags one may have more
+    larger = [[0.5, 0.625], [0.25, 0.5], [0.25, 0.375], [0.125, 0.25]]
+    rule = fit(scored_bags([[0.75]] * 5 + larger, [0] * 9), goal)
+    assert rule.threshold == np.nextafter(0.25, 1)
+    assert rule.measured == pytest.approx(1 / 9)
+    nothing_to_lose = fit(scored_bags([[0.75], [0.5]] * 5, [0] * 10), goal)
+    assert (nothing_to_lose.threshold, nothing_to_lose.measured) == (0.5, 0)
+
+
+def test_where_every_false_positive_fits_all_instances_are_flagged() -> None:
+    given = scored_bags([[0.5]] * 8 + [[0.125, 0.25, 0.75]], [0] * 9)
+    rule = fit(given, InstanceGoal("false-positives", 1.4, cap=2))  # 8 + 2 + 2 ≤ 1.4 · 10
+    assert rule.threshold == 0.125
+    assert rule.measured == pytest.approx(10 / 9)
 
 
 def test_a_rank_is_exact_where_floating_point_says_otherwise() -> None:

@@ -58,7 +58,8 @@ def fit_instance_flags(
     count = int(units.max(initial=-1)) + 1
     check_count(goal, count, patients=whose is not None)
     values, divisors = scored.losses(goal, np.bincount(units, minlength=count)[units])
-    threshold, loss = _threshold(values, divisors, exact(goal.level) * (count + 1) - goal.highest_loss, goal)
+    budget = exact(goal.level) * (count + 1) - goal.highest_loss
+    threshold, loss = _threshold(values, divisors, budget, goal, lowest=float(scored.score.min()))
     return InstanceFlags(
         guarantee=cast("Guarantee", goal.guarantee),
         level=goal.level,
@@ -181,25 +182,30 @@ class _ScoredInstances:
         rank = np.arange(len(bag)) - (sizes.cumsum() - sizes)[bag]  # 0 for the highest score of a bag
         if goal.guarantee == "false-positives":
             steps = rank < goal.cap
-        else:  # of a smaller bag the lowest score, which is conservative: it never has more flags than allowed
-            place = goal.allowed if goal.guarantee == "no-false-flag" else 0
-            steps = rank == np.minimum(place, sizes - 1)[bag]
+        else:  # a bag of no more instances than are allowed has no step: it never has more flags
+            steps = rank == (goal.allowed if goal.guarantee == "no-false-flag" else 0)
         return score[steps], bags_of_unit[bag[steps]]
 
 
 def _threshold(
-    values: Float64[np.ndarray, "k"], divisors: Int64[np.ndarray, "k"], budget: Fraction, goal: InstanceGoal
+    values: Float64[np.ndarray, "k"],
+    divisors: Int64[np.ndarray, "k"],
+    budget: Fraction,
+    goal: InstanceGoal,
+    *,
+    lowest: float,
 ) -> tuple[float, Fraction]:
     """Return the extreme threshold at which the sum of the losses is within the budget, and that sum.
 
     A flag on a negative bag costs where score ≥ threshold, so that steps count from the highest score down and the
-    threshold is just above the first that no longer fits. A missed positive costs where score < threshold, so that
-    steps count upwards and the threshold is the first that no longer fits. Equal scores count together.
+    threshold is just above the first that no longer fits; where all fit, it is the ``lowest`` score of all. A
+    missed positive costs where score < threshold, so that steps count upwards and the threshold is the first that
+    no longer fits. Equal scores count together.
     """
     order = np.argsort(-values if goal.of_negatives else values, kind="stable")
     values, divisors = values[order], divisors[order]
     distinct, number = np.unique(divisors, return_inverse=True)
-    ends = np.append(np.flatnonzero(np.diff(values)), len(values) - 1) + 1
+    ends = np.append(np.flatnonzero(np.diff(values)) + 1, len(values))
 
     def total(count: int) -> Fraction:
         counts = np.bincount(number[:count], minlength=len(distinct))
@@ -208,6 +214,6 @@ def _threshold(
     fitting = bisect_right(ends, budget, key=lambda end: total(int(end)))
     count = int(ends[fitting - 1]) if fitting else 0
     if count == len(values):  # only of flags on negative bags: all may be flagged
-        return float(values[-1]), total(count)
+        return lowest, total(count)
     first = float(values[count])
     return float(np.nextafter(first, np.inf)) if goal.of_negatives else first, total(count)

@@ -24,7 +24,7 @@ from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.common.errors import ConfigError, StorageError
+from miue.common.errors import ConfigError, DataError, StorageError
 from miue.model.shards import merge_predictions
 
 COUNT = 3
@@ -127,6 +127,26 @@ def test_small_bags_may_have_more_shards_than_batches(
     run("merge", *reversed(folders), "--out", tmp_path / "b" / "predictions", "--quiet")
     assert contents(tmp_path / "b" / "predictions") == contents(tmp_path / "a" / "predictions")
     assert "got a shard without bags; merge it with the other shards" in fail("evaluate", folders[0])
+
+
+def test_a_shard_without_bags_is_passed_over_by_the_monitor_unless_it_is_all_there_is(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # all bags are one batch: the first shard has none
+    shutil.copytree(trained, tmp_path / "home")
+    bags = separable_bags(50, seed=9)
+    miue.write_store(tmp_path / "known", replace(bags, ids=tuple(f"known-{name}" for name in bags.ids)))
+    run_folder = tmp_path / "home" / "run"
+    run("calibrate", run_folder, tmp_path / "known", "--without", "deferral", "--part", "all", "--quiet")
+    shards = [tmp_path / "shards" / str(number) for number in (1, 2)]
+    for number, folder in enumerate(shards, 1):
+        predict(tmp_path / "home", folder, "--shard", f"{number}/2")
+    words = ("monitor", run_folder, "--out", tmp_path / "monitor")
+    assert "got a shard without bags" in fail(*words, shards[0])
+    said = " ".join(run(*words, *shards).split())
+    assert f"Note: {str(shards[0])!r} is a shard without bags, which adds nothing" in said
+    assert "in 1 batch" in said
+    assert "in 1 batch" in " ".join(run(*words, shards[0]).split())
 
 
 def test_bags_of_the_training_in_some_of_the_shards_are_marked_as_in_one_command(
@@ -266,6 +286,13 @@ def test_a_part_that_is_not_that_of_its_shard_is_named_and_nothing_is_merged(
     with pytest.raises(
         StorageError, match=rf"shards/2/instances/part-00000.parquet': expected .*, got .*({said})"
     ):
+        merge_predictions(shards, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["shards"]
+
+
+def test_a_shard_that_has_lost_its_table_of_bags_says_so(shards: list[Path], tmp_path: Path) -> None:
+    (shards[1] / "bags.csv").unlink()
+    with pytest.raises(DataError, match=r"shards/2': expected the table bags.csv, .*, got none; put back"):
         merge_predictions(shards, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["shards"]
 

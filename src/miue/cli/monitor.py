@@ -48,13 +48,17 @@ def monitor(
     """
     from miue.calibration import Calibration
     from miue.calibration.decide import match_classes
+    from miue.common.folder_kinds import EMPTY_SHARD
     from miue.monitoring.batch import Batch, watched_scores
     from miue.monitoring.folder import PAGE, add_batches, batch_names
 
     calibrated = Calibration.load(calibration)
     scores = watched_scores(calibrated, score)
-    batches = []
+    batches, empty = [], [path for path in predictions if (path / EMPTY_SHARD).exists()]
     for path in predictions:
+        if path in empty and (len(empty) < len(predictions) or batch_names(out)):
+            say(f"Note: {str(path)!r} is a shard without bags, which adds nothing", err=True)
+            continue
         table = read_given(path, None, classes)
         calibrated.check_weights(table.provenance.weights_sha256)
         match_classes(table, calibrated)

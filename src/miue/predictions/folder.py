@@ -209,7 +209,7 @@ def read_predictions(path: Path | str) -> Predictions:
 
     Raises:
         StorageError: no predictions there, a shard without bags, or a newer format.
-        DataError: a table that cannot be used, or of other sizes than predictions.json says.
+        DataError: a table that is gone or cannot be used, or of other sizes than predictions.json says.
     """
     folder = Path(path)
     if (folder / EMPTY_SHARD).exists():
@@ -219,6 +219,9 @@ def read_predictions(path: Path | str) -> Predictions:
             got="a shard without bags",
             fix="merge it with the other shards of this prediction: 'miue merge'",
         )
+    item, fix = f"predictions {str(folder)!r}", "put back the tables that were written with it, or predict again"
+    if (folder / "predictions.json").exists() and not (folder / "bags.csv").exists():
+        raise lacking(item, "the table bags.csv, which is written with predictions.json", fix)
     if not (folder / "bags.csv").exists() or (folder / "store.json").exists():
         raise not_a_folder(
             folder,
@@ -237,7 +240,6 @@ def read_predictions(path: Path | str) -> Predictions:
     if not (folder / "predictions.json").exists() and instances != folder / FOLDER:
         return read_tables(folder / "bags.csv", instances)
     summary = read_json(folder / "predictions.json", what="predictions")
-    item, fix = f"predictions {str(folder)!r}", "put back the tables that were written with it, or predict again"
     again = "update miue, or predict again"
     check_format(summary, item=item, format_name=FORMAT, version=VERSION, fix=again)
     try:

@@ -19,6 +19,7 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, MiueError, StorageError
 from miue.distributions import Categorical, Dirichlet, Draws
+from miue.distributions.measures import MEASURES, applicable_measures
 from miue.evaluation import evaluate
 from miue.predictions.any_table import read_any_tables
 from miue.predictions.folder import Predictions, read_predictions, read_tables
@@ -144,25 +145,25 @@ def test_a_number_that_is_the_name_of_a_class_is_no_other_class(
 def test_a_score_of_ones_own_is_saved(values_of: Any, tmp_path: Path) -> None:
     predictions = made_predictions()
     values = [float(row % 7) for row in range(len(predictions.bags))]
-    scored = replace(predictions, bags=predictions.bags.with_score("margin", values_of(values)))
-    assert set(scored.bags.scores) == {*predictions.bags.scores, "margin"}
+    scored = replace(predictions, bags=predictions.bags.with_score("own", values_of(values)))
+    assert set(scored.bags.scores) == {*predictions.bags.scores, "own"}
     scored.save(tmp_path / "p")
-    assert read_predictions(tmp_path / "p").bags.uncertainty("margin").tolist() == values
+    assert read_predictions(tmp_path / "p").bags.uncertainty("own").tolist() == values
 
 
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        ("margin", [0.5], "score 'margin': expected [0-9]+ numbers, one for each item, got 1"),
-        ("margin", np.nan, "values of score 'margin': expected one for each item"),
+        ("own", [0.5], "score 'own': expected [0-9]+ numbers, one for each item, got 1"),
+        ("own", np.nan, "values of score 'own': expected one for each item"),
         (
             "entropy",
             0.5,
             "the name of the score: expected a text that is not the name of a measure, got 'entropy'",
         ),
         ("", 0.5, "the name of the score: expected a text"),
-        ("margin", [np.nan], "score 'margin', item 0: expected a finite number, got nan"),
-        ("margin", ["high"], "score 'margin', item 0: expected a finite number, got 'high'"),
+        ("own", [np.nan], "score 'own', item 0: expected a finite number, got nan"),
+        ("own", ["high"], "score 'own', item 0: expected a finite number, got 'high'"),
     ],
 )
 def test_a_score_that_is_no_finite_number_of_each_item_is_refused(name: str, values: Any, message: str) -> None:
@@ -174,11 +175,12 @@ def test_the_columns_are_those_promised(predictions: Predictions, tmp_path: Path
     predictions.save(tmp_path / "out", table_format="csv")
     with (tmp_path / "out" / "bags.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    measures = "least_confidence,entropy,expected_entropy,mutual_information,differential_entropy,"
     names = ("knn", "typicality", "combined")
     scores = ",".join(f"score_{name}_{kind}" for name in names for kind in ("mean", "high"))
-    expected = "bag_id,training_part,label,is_ood,ood_set,alpha_0,alpha_1,p_0,p_1,predicted," + measures
-    assert ",".join(rows[0]) == expected + "inverse_max_alpha,vacuity," + scores
+    expected = "bag_id,training_part,label,is_ood,ood_set,alpha_0,alpha_1,p_0,p_1,predicted,"
+    assert ",".join(rows[0]) == expected + ",".join(MEASURES) + "," + scores
+    of_dirichlets = "least_confidence,entropy,expected_entropy,mutual_information,differential_entropy,vacuity"
+    assert set(of_dirichlets.split(",")) <= set(MEASURES)
     first = rows[0]
     assert first["bag_id"] == "bag_0"
     total = float(first["alpha_0"]) + float(first["alpha_1"])
@@ -244,7 +246,8 @@ def test_measures_of_another_tool_that_probabilities_do_not_hold_are_taken(tmp_p
     assert table.scores["mutual_information"].tolist() == [0.1, 0.3]
     assert table.scores["distance"].tolist() == [3, 9]
     assert table.ood_sets.tolist() == ["", "ood"]
-    assert set(table.uncertainties()) == {"least_confidence", "entropy", "mutual_information", "distance"}
+    computed = applicable_measures(Categorical(torch.tensor([[0.5, 0.5]])))
+    assert set(table.uncertainties()) == {*computed, "mutual_information", "distance"}
 
 
 @pytest.mark.parametrize(

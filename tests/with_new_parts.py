@@ -1,4 +1,4 @@
-"""A plugin of pytest that adds a part of every kind to miue, as a file and a line of ``common/parts.py`` do."""
+"""A plugin of pytest that adds a part of every kind and a measure to miue, as files and lines of it do."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import sys
 from types import ModuleType
 
 import parts_of_others as others
+from torch import Tensor
 
 from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS, READERS
+from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
+from miue.distributions.measures import MEASURES, Measure
 from miue.io.formats.arrays import open_npy
 from miue.methods import Softmax
 from miue.networks.encoders import MLP
@@ -47,3 +50,13 @@ for registry, name, line in (
     (READERS, ".newbag", "open_new"),
 ):
     registry._own[name] = f"{MODULE}:{line}"
+
+
+def new_measure(distribution: PredictiveDistribution) -> Tensor:
+    """1 − the difference of the two highest class probabilities."""
+    highest = distribution.probabilities.topk(2).values
+    return 1 - (highest[:, 0] - highest[:, 1])
+
+
+PredictiveDistribution.new_measure = new_measure  # type: ignore[attr-defined]
+MEASURES["new_measure"] = Measure("new_measure", "total", "new", (Categorical, Draws, Dirichlet))

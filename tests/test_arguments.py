@@ -327,3 +327,8 @@ def test_numbers_in_a_column_of_objects_are_features() -> None:
 def test_a_bag_that_is_there_twice_is_not_trained_and_validated_on() -> None:
     with pytest.raises(DataError, match="bag 'bag_0': expected each bag once, got 2; keep one of them"):
         loose.train(separable_bags(20).subset([*range(20), 0]))
+
+
+def test_where_splits_are_wanted_the_functions_that_make_them_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"expected a Splits, .*; make them: miue.make_folds\(bags, 5\)"):
+        loose.cross_validate(separable_bags(20), [], [1], tmp_path / "cv")

@@ -269,6 +269,10 @@ def test_numbers_that_scikit_learn_gives_for_text_labels_are_explained(
         cross_val_predict(named, arrays, text, cv=2, method="predict_proba")
     numbered = clone(named).set_params(negative_class=0)
     assert cross_val_predict(numbered, arrays, text, cv=2, method="predict_proba").shape == (len(arrays), 2)
+    with pytest.raises(ConfigError, match="numbers, 0 for that class, which CalibratedClassifierCV"):
+        CalibratedClassifierCV(named, method="temperature", cv=2).fit(arrays, text)
+    found = CalibratedClassifierCV(classifier(distances=()), method="temperature", cv=2).fit(arrays, labels)
+    assert found.predict_proba(arrays).shape == (len(arrays), 2)
 
 
 def test_the_fitted_model_is_saved_and_predicts_as_before(
@@ -341,6 +345,12 @@ def test_every_field_of_the_training_config_is_a_parameter_with_its_default(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"y": None}, "y: expected the class of each bag, got None; pass the labels"),
+        ({"X": None}, "X: expected a sequence of bags.* got a value of type NoneType; pass bag_ids"),
+        ({"X": Path("features")}, "got a value of type PosixPath"),
+        ({"X": "features"}, "got a value of type str; pass bag_ids"),
+        ({"X": np.array(3.0)}, "got a value of type ndarray"),
+        ({"X": BagDataset.from_arrays([np.ones((2, 5))])}, "BagDataset; miue.train and Model.predict take"),
         ({"X": np.ones((6, 5)), "y": [0, 1] * 3}, "instances without bag_ids; pass bag_ids"),
         ({"X": {"a": np.ones((6, 5))}, "y": [0]}, "got a value of type dict"),
         ({"bag_ids": [0, 0, 1, 1, 2]}, "expected 5 rows, as many as bag_ids, got 6"),

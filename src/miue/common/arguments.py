@@ -23,6 +23,9 @@ SEVERAL = (abc.Sequence, abc.Collection, abc.Iterable, list, tuple)
 CHECKED_APART = "checked_apart"
 """Attribute of a class whose functions say of something else how to make it one."""
 
+MADE_BY = "made_by"
+"""Attribute of a class that is made by a function: what to do for one."""
+
 
 class _DoesNotFit(Exception):
     """A value is none of what an annotation allows."""
@@ -108,7 +111,7 @@ def check_value(item: str, value: Any, annotation: Any) -> Any:
     if records:
         name = records[0].__name__
         reads = hasattr(records[0], "load") and isinstance(value, str | os.PathLike)
-        fix = f"read it: {name}.load({str(value)!r})" if reads else f"pass {name}(…)"
+        fix = f"read it: {name}.load({str(value)!r})" if reads else getattr(records[0], MADE_BY, f"pass {name}(…)")
     raise wrong_type(item, wanted, value, fix)
 
 

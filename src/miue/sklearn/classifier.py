@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, no_type_check
 
@@ -302,16 +302,15 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
             if checked.dtype == object and frame_columns(X):  # decimals of polars or Arrow
                 checked = read_columns(X, frame_columns(X), np.float64, "X")
             return rows.split(checked)
-        is_mapping = isinstance(X, Mapping) or hasattr(
-            X, "groups"
-        )  # a groupby, which yields names with its frames
-        bags = list(X)
-        if is_mapping or (bags and _dimensions(bags[0]) < 2):
+        bags = None if _is_no_list(X) else list(X)
+        if bags is None or (bags and _dimensions(bags[0]) < 2):
             raise DataError(
                 item="X",
                 wanted="a sequence of bags, each an array, or one array of instances with bag_ids",
-                got=f"a value of type {type(X).__name__}" if is_mapping else "instances without bag_ids",
-                fix="pass bag_ids, the bag of each row, or a list with one array for each bag",
+                got=f"a value of type {type(X).__name__}" if bags is None else "instances without bag_ids",
+                fix="miue.train and Model.predict take a BagDataset"
+                if isinstance(X, BagDataset)
+                else "pass bag_ids, the bag of each row, or a list with one array for each bag",
             )
         if first_seen:
             self.__dict__.pop("feature_names_in_", None)
@@ -330,7 +329,8 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
                 wanted=f"one of {', '.join(map(repr, self.classes_.tolist()))}",
                 got=repr(self.negative_class),
                 fix="name the class whose bags hold background only; where scikit-learn numbers the classes "
-                "(cross_val_predict with predict_proba), give it as its number in sorted order",
+                "(cross_val_predict with predict_proba), give it as its number in sorted order, or pass labels "
+                "that are numbers, 0 for that class, which CalibratedClassifierCV needs with ensemble=False",
             )
         return np.concatenate([negative, np.delete(every, negative)])
 
@@ -367,6 +367,13 @@ def _groups_of_bags(groups: Any, rows: GroupedRows | None, count: int) -> list[A
     return list(values)
 
 
+def _is_no_list(value: Any) -> bool:
+    """Return whether a value has no bags in an order, such as a path, a dict or a groupby of pandas."""
+    if isinstance(value, str | bytes | Mapping | Set) or hasattr(value, "groups"):
+        return True
+    return getattr(value, "ndim", 1) == 0 or not (hasattr(value, "__iter__") or hasattr(value, "__getitem__"))
+
+
 def _dimensions(bag: Any) -> int:
     """Return those of a bag, 2 where its rows differ in length, which is refused where bags are read."""
     try:
@@ -382,7 +389,14 @@ def _plain(value: Any) -> Any:
 
 def _labels(y: Any) -> Shaped[np.ndarray, "n"]:
     """Return ``y`` as an array of class labels, none missing."""
-    values = [] if y is None else np.asanyarray(y, object).ravel().tolist()  # None where masked
+    if y is None:
+        raise DataError(
+            item="y",
+            wanted="the class of each bag",
+            got="None",
+            fix="pass the labels; a classifier requires y to be passed, but the target y is None",
+        )
+    values = np.asanyarray(y, object).ravel().tolist()  # None where masked
     missing = [is_missing(label) for label in values]
     if any(missing):
         raise DataError(

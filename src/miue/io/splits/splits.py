@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,6 +30,8 @@ class Splits(PrintsAsTable):
     source: str
     folds: tuple[Mapping[str, str], ...]
     of_patients: bool = False
+
+    made_by: ClassVar[str] = "make them: miue.make_folds(bags, 5), or miue.make_split(bags)"  # for messages
 
     def __len__(self) -> int:
         return len(self.folds)

@@ -149,7 +149,8 @@ def described(registry: Registry[Any]) -> list[tuple[str, str, str]]:
     for name in registry.own_names():
         options = option_parameters(find_part(registry.kind, name)) if registry is not DISTANCES else {}
         defaults = [f"`{option}={literal(parameter.default)}`" for option, parameter in options.items()]
-        rows.append((name, summary(registry[name]), ", ".join(defaults)))
+        aliases = "".join(f" Also `{alias}`." for alias in registry.aliases_of(name))
+        rows.append((name, summary(registry[name]) + aliases, ", ".join(defaults)))
     return rows
 
 

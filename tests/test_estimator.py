@@ -526,3 +526,11 @@ def test_rows_of_a_fit_that_fails_leave_the_earlier_columns(arrays: list[np.ndar
         found.fit(rows[["f0"]], np.zeros(len(rows)), bag_ids=of_rows)
     assert (found.n_features_in_, found.feature_names_in_.tolist()) == (5, list(rows.columns))
     assert len(found.predict(rows, bag_ids=of_rows)) == len(arrays)
+
+
+@pytest.mark.parametrize("options", ["network.hidden", [("network.hidden", 8)], 3])
+def test_options_that_are_no_mapping_are_refused(
+    options: Any, arrays: list[np.ndarray], labels: np.ndarray
+) -> None:
+    with pytest.raises(ConfigError, match="options: expected values by their names.*; pass a dictionary"):
+        classifier(options=options).fit(arrays, labels)

@@ -92,7 +92,7 @@ def _write_slides(folder: Path) -> None:
         ("evaluate", "Missing argument 'PREDICTIONS'"),
         ("evaluate STORE", "expected predictions: a folder with bags.csv, or a table, got a bag store"),
         ("evaluate RUN", "got a trained model; make them with 'miue predict RUN BAGS --out FOLDER'"),
-        ("evaluate NOWHERE", "got no such folder; check the path"),
+        ("evaluate NOWHERE.csv", "got no such folder or file; check the path"),
         ("evaluate no-id.csv", "expected a column of ids: bag_id, slide_id"),
         ("evaluate no-probability.csv", "expected columns of probabilities: p_0, p_1"),
         ("evaluate sums.csv", "line 3 of the class probabilities: expected values of at least 0 that sum to 1"),

@@ -21,12 +21,14 @@ from miue.bags.dataset import BagDataset
 from miue.bags.segments import Segments
 from miue.common.errors import ConfigError, ModelError
 from miue.common.option_types import Option
+from miue.methods import Softmax
 from miue.model.config import build_method
 from miue.model.contract import DataContract
 from miue.model.recipe import Recipe
 from miue.networks import NETWORKS
 from miue.networks.adapter import BagModuleNetwork
 from miue.networks.encoders import ENCODERS, MLP, Identity
+from miue.scores import Mahalanobis
 
 WIDTH = 5
 CONTRACT = DataContract(instance_shape=(WIDTH,), class_names=("0", "1"))
@@ -440,3 +442,29 @@ def test_parts_of_others_are_cross_validated_and_used_by_the_classifier(tmp_path
     arrays = [bags.batch([row]).instances.numpy() for row in range(len(bags))]
     classifier = miue.MILUncertaintyClassifier(others.PlainMean, "softmax", max_epochs=1, device="cpu")
     assert classifier.fit(arrays, bags.labels.values).predict(arrays).shape == (24,)
+
+
+def test_a_distance_that_is_built_by_hand_is_told_to_be_passed_as_a_class() -> None:
+    with pytest.raises(ConfigError, match=r"distance Mahalanobis: .*got none for .*; pass the class itself"):
+        Mahalanobis()
+
+
+def test_a_class_as_the_member_of_an_ensemble_is_told_its_import_path() -> None:
+    options: Any = {"method.member": Softmax}
+    with pytest.raises(ConfigError, match="write its import path, 'miue.methods.softmax:Softmax'"):
+        miue.train(separable_bags(20), method="deep-ensemble", options=options, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"network": Softmax}, "network 'Softmax'.*'network' is a parameter of a method: pass it as the method"),
+        (
+            {"method": NETWORKS["mean"]},
+            "method 'MeanNetwork'.*'encoder' is a parameter of a network: pass it as the",
+        ),
+    ],
+)
+def test_a_class_of_another_kind_of_part_is_told_where_to_be_passed(parts: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        miue.train(separable_bags(20), progress=False, **parts)

@@ -155,3 +155,28 @@ def test_a_part_that_is_registered_takes_the_place_of_an_entry_point_that_was_us
 def test_the_name_of_another_kind_of_part_is_answered_with_its_kind(kind: str, name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         find_part(kind, name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        ("method", "MIRELL", "did you mean 'mirel'"),
+        ("method", "IEDL", "did you mean 'i-edl'"),
+        ("network", "TransMIL", "did you mean 'torchmil-transmil'"),
+        ("network", "CLAM", "did you mean 'torchmil-clam-sb'"),
+    ],
+)
+def test_the_name_that_was_meant_is_found_whatever_its_case(kind: str, name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        find_part(kind, name)
+
+
+def test_the_attention_networks_have_the_names_of_the_field() -> None:
+    names = {name: find_part("network", name).name for name in ("ABMIL", "abmil", "gated-ABMIL")}
+    assert names == {"ABMIL": "attention", "abmil": "attention", "gated-ABMIL": "gated-attention"}
+    with pytest.raises(ConfigError, match="expected a name that miue does not use itself"):
+        miue.NETWORKS.register("abmil", object)
+
+
+def test_the_encoder_that_suits_the_bags_is_named_in_any_case() -> None:
+    assert miue.Recipe(encoder="Auto") == miue.Recipe()

@@ -15,6 +15,7 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.cli import main
 from miue.common import third_party
+from miue.model.part import find_part
 from miue.tasks import Task
 from miue.tasks.task import answer
 
@@ -59,3 +60,8 @@ def test_a_worker_answers_with_the_same(tmp_path: Path) -> None:
     third_party.count_as_third_party("parts_of_others.x")
     said = answer(task.to_json())["traceback"]
     assert said.count("  File") == 1 and "\nparts_of_others:fail: expected no error" in said
+
+
+def test_a_class_of_miue_that_is_passed_in_a_wrong_place_makes_miue_no_code_of_others() -> None:
+    find_part("network", miue.METHODS["softmax"])
+    assert "miue" not in third_party.PACKAGES

@@ -178,7 +178,7 @@ def not_readable(item: str, wanted: str, error: Exception, fix: str) -> StorageE
 def not_a_folder(path: Path, wanted: str, fix: str = "check the path") -> StorageError:
     """Return the error for a folder that is not there, is a file, or lacks what makes it the one wanted."""
     try:
-        got = folder_name(path) if path.is_dir() else "a file" if path.exists() else "no such folder"
+        got = folder_name(path) if path.is_dir() else "a file" if path.exists() else "no such folder or file"
     except OSError as error:
         return not_stated(path, error)
     return StorageError(item=repr(str(path)), wanted=wanted, got=got, fix=fix)
@@ -278,8 +278,10 @@ def unknown_name(
     options = sorted(known)
     word = str(name)
     part = word[: word.find(".") + 1]  # "network." says nothing about which of its options is meant
-    by_word = {option.removeprefix(part): option for option in options}
-    close = difflib.get_close_matches(word.removeprefix(part), by_word, n=1, cutoff=0.5)
+    by_word = {option.removeprefix(part).lower(): option for option in options}
+    sought = word.removeprefix(part).lower()
+    close = difflib.get_close_matches(sought, by_word, n=1, cutoff=0.5)
+    close = close or [option for option in by_word if len(sought) > 2 and sought in option]
     meant = meant or (by_word[close[0]] if close else None)
     fix = f"did you mean {meant!r}?" if meant else fix
     return ConfigError(item=f"{kind} {name!r}", wanted=f"one of {', '.join(options)}", got=repr(name), fix=fix)

@@ -28,6 +28,7 @@ NETWORKS: Registry[Any] = Registry(
         "torchmil-transmil": "miue.networks.torchmil:TorchmilTransMIL",
         "torchmil-clam-sb": "miue.networks.torchmil:TorchmilCLAM",
     },
+    aliases={"abmil": "attention", "gated-abmil": "gated-attention"},
 )
 
 ENCODERS: Registry[Any] = Registry(

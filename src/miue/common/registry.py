@@ -109,6 +109,14 @@ class Registry(Mapping[str, P], Generic[P]):
         """Return the names of the parts of miue itself."""
         return list(self._own)
 
+    def aliases_of(self, name: str) -> list[str]:
+        """Return the other names of a part.
+
+        >>> Registry("number", "miue.doctest", {"pi": "math:pi"}, aliases={"π": "pi"}).aliases_of("pi")
+        ['π']
+        """
+        return [alias for alias, meant in self._aliases.items() if meant == name]
+
     def help(self) -> str:
         """Return all names as a phrase for a help text; nothing is imported.
 

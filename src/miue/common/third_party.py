@@ -13,8 +13,8 @@ PACKAGES: set[str] = set()
 
 
 def count_as_third_party(module: str) -> None:
-    """Count a module, and the whole package that it is in, as third-party code; torch, which all call, is none."""
-    PACKAGES.update({module.partition(".")[0]} - {"torch"})
+    """Count a module, and the whole package that it is in, as third-party code; miue and torch are none."""
+    PACKAGES.update({module.partition(".")[0]} - {"miue", "torch"})
 
 
 @contextmanager

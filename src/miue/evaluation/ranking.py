@@ -169,7 +169,7 @@ def class_auroc(
     Args:
         probabilities: returns those of a class.
         labels: of the items.
-        num_classes: C.
+        num_classes: number of classes C.
         owners: what the items are weighted by.
         names: of the classes, for the reason where it is undefined.
     """

@@ -13,7 +13,7 @@ class ResidualNetwork(nn.Module):
 
     Args:
         in_features: D.
-        num_classes: C.
+        num_classes: number of classes C.
         hidden: width of the hidden layer.
     """
 

@@ -33,7 +33,7 @@ class RandomFeatureLayer(nn.Module):
 
     Args:
         width: of z.
-        num_classes: C.
+        num_classes: number of classes C.
         features: m.
         length_scale: ℓ.
     """

@@ -57,8 +57,7 @@ def check_options(part: Part, options: Mapping[str, Any]) -> dict[str, Any]:
                 item=f"{part.kind} {part.name!r}",
                 wanted=f"a value for its parameter {name!r}",
                 got="none",
-                fix=f"pass the option {part.kind}.{name}; what miue fills in is called "
-                f"{', '.join(FILLED_IN[part.kind])}",
+                fix=_how_to_fill(part.kind, name),
             )
     return {
         name: _checked(part, known[name], value) if name in known else value for name, value in options.items()
@@ -113,3 +112,11 @@ def _maker(part: Part) -> Any:
 
 def _checked(part: Part, parameter: inspect.Parameter, value: Any) -> Any:
     return check_value(f"{part.kind}.{parameter.name}", parameter, _maker(part), value)
+
+
+def _how_to_fill(kind: str, name: str) -> str:
+    """Return what to do where a parameter of a part has no value; another kind of part may have been passed."""
+    other = next((other for other, filled in FILLED_IN.items() if name in filled), None)
+    if other is not None:
+        return f"{name!r} is a parameter of {'an' if other == 'encoder' else 'a'} {other}: pass it as the {other}"
+    return f"pass the option {kind}.{name}; what miue fills in is called {', '.join(FILLED_IN[kind])}"

@@ -89,6 +89,8 @@ class Recipe:
             wanted = f"several, such as ({self.distances!r},)" if isinstance(self.distances, str) else "several"
             raise wrong_type("distances", wanted, self.distances, "pass a tuple or list, () for none")
         object.__setattr__(self, "distances", tuple(distances))  # what a generator yields is read once
+        if isinstance(self.encoder, str) and self.encoder.strip().lower() == DEFAULT_ENCODER:
+            object.__setattr__(self, "encoder", DEFAULT_ENCODER)  # whatever its case, as all names
 
     def with_seed(self, seed: int) -> Recipe:
         """Return the same recipe with another seed."""
@@ -168,7 +170,9 @@ class Recipe:
                     item=f"option {key!r}",
                     wanted="a number, a text, True, False, None, or a list of these",
                     got=repr(value),
-                    fix="give the part a class or factory that needs no such option",
+                    fix=f"write its import path, '{value.__module__}:{value.__qualname__}'"
+                    if key == MEMBER and isinstance(value, type)
+                    else "give the part a class or factory that needs no such option",
                 )
             if parts[kind].is_built:
                 check_options(parts[kind], {option: value})

@@ -27,8 +27,8 @@ class BagModuleNetwork(MILNetwork):
     Bags of one are scored together where ``torch.vmap`` supports the module, else one after another.
 
     Args:
-        encoder: f.
-        num_classes: C.
+        encoder: of instances; f in the equations.
+        num_classes: number of classes C.
         module: maps (n, D) to (C,).
 
     >>> from miue.networks.encoders import Identity

@@ -22,8 +22,8 @@ class AttentionNetwork(MILNetwork):
     Reference: Ilse et al. 2018, Eq. 7 and 8; Liu & Ji 2024, Eq. 2.
 
     Args:
-        encoder: f.
-        num_classes: C.
+        encoder: of instances; f in the equations.
+        num_classes: number of classes C.
         hidden: width of V h.
     """
 

@@ -71,8 +71,8 @@ class MILNetwork(nn.Module, ABC):
             (``miue.methods.routing``).
 
     Args:
-        encoder: f.
-        num_classes: C.
+        encoder: of instances; f in the equations.
+        num_classes: number of classes C.
     """
 
     encoder: Encoder

@@ -52,8 +52,8 @@ class DualStreamNetwork(MILNetwork):
     Reference: Li et al. 2021, as used by Liu & Ji 2024 (linear queries and values).
 
     Args:
-        encoder: f.
-        num_classes: C.
+        encoder: of instances; f in the equations.
+        num_classes: number of classes C.
         hidden: width of queries and values.
         initial_weights: of the convolution: "normal", N(0, 1), as published, or "uniform", as in all other layers.
             Where features are large, the first gives logits beyond ±10, where evidence has no gradient.

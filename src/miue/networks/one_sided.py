@@ -27,8 +27,8 @@ class OneSidedNetwork(MILNetwork):
     Reference: Raff & Holt 2023, for what a network must not learn.
 
     Args:
-        encoder: f.
-        num_classes: C, at least 2.
+        encoder: of instances; f in the equations.
+        num_classes: number of classes C, at least 2.
         hidden: width of the layer between the features and the scores.
     """
 

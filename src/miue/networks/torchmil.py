@@ -27,8 +27,8 @@ class TorchmilABMIL(PaddedNetwork):
     """torchmil's ABMIL: softmax attention, then a linear classifier.
 
     Args:
-        encoder: f.
-        num_classes: C.
+        encoder: of instances; f in the equations.
+        num_classes: number of classes C.
         hidden: width of the attention.
         gated: multiply the attention's hidden layer with a sigmoid gate.
     """
@@ -68,8 +68,8 @@ class TorchmilDSMIL(PaddedNetwork):
     Each class has its own critical instance and attended embedding; one linear bag classifier reads them all.
 
     Args:
-        encoder: f.
-        num_classes: C.
+        encoder: of instances; f in the equations.
+        num_classes: number of classes C.
         hidden: width of the queries.
         nonlinear_q: two layers for the queries.
         nonlinear_v: a layer for the values, which are otherwise the features.
@@ -113,8 +113,8 @@ class TorchmilTransMIL(PaddedNetwork):
     whole batch, so each bag runs alone within one vectorized call.
 
     Args:
-        encoder: f.
-        num_classes: C.
+        encoder: of instances; f in the equations.
+        num_classes: number of classes C.
         hidden: width of the tokens, a multiple of ``n_heads``.
         n_layers: attention layers, at least 2.
         n_heads: attention heads.

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from miue.common.double_precision import in_double
-from miue.common.errors import DataError, ModelError
+from miue.common.errors import ConfigError, DataError, ModelError
 from miue.common.threads import in_threads
 
 CHUNK = 512  # instances per step
@@ -39,6 +39,13 @@ class FeatureDistance(nn.Module, ABC):
 
     def __init__(self, **state: Tensor) -> None:
         super().__init__()
+        if missing := [name for name in self.state_names if name not in state]:
+            raise ConfigError(
+                item=f"distance {type(self).__name__}",
+                wanted=f"its fitted state, {', '.join(self.state_names)}",
+                got=f"none for {', '.join(missing)}",
+                fix=f"pass the class itself, distances=[{type(self).__name__}], which training fits",
+            )
         for name in self.state_names:
             # contiguous as safetensors requires, and aligned: products of other addresses may be rounded otherwise
             self.register_buffer(name, state[name].clone(memory_format=torch.contiguous_format))

@@ -196,8 +196,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         parts = (self.network, self.method, self.encoder)
         values = {name: _plain(getattr(self, name)) for name in SETTINGS}
         settings = {name: value for name, value in values.items() if value is not None} | {"seed": self._seed()}
-        options = {name: _plain(value) for name, value in (self.options or {}).items()}
-        recipe = Recipe(*parts, options, self.distances, settings)
+        recipe = Recipe(*parts, {} if self.options is None else self.options, self.distances, settings)
         run = Run(progress=bool(self.verbose), accelerator=self.device)
         self.model_: Model = train_recipe(recipe, dataset, run)
         self.n_iter_ = self.model_.training.epochs

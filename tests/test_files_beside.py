@@ -135,6 +135,36 @@ def test_tiles_of_a_class_of_slide2vec_have_their_positions_in_a_folder_of_the_c
     assert bags.extractor == "uni2" and np.array_equal(corners_of(bags, 1), CORNERS)
 
 
+@pytest.mark.parametrize("numbers", [[7, 0, 3], list(range(11, -1, -1))], ids=["some", "backwards"])
+def test_rows_of_slide2vec_are_at_the_tiles_that_they_name(numbers: list[int], tmp_path: Path) -> None:
+    root = slide2vec(tmp_path / "data")
+    (root / "tile_embeddings" / "a.pt").unlink()
+    np.savez(root / "tile_embeddings" / "a.npz", features=features()[numbers], tile_index=np.array(numbers))
+    bags = load_bags(root, labels=labels_in(tmp_path)).bags
+    assert np.array_equal(corners_of(bags, 0), CORNERS[numbers])
+    assert np.array_equal(corners_of(bags, 1), CORNERS)
+
+
+@pytest.mark.parametrize(
+    ("of_features", "of_tiles", "said"),
+    [
+        ([0, 12], list(range(12)), "a corner for each tile of the features, got no tile 12"),
+        ([0, 1], [0, 0, *range(2, 12)], "each tile once, got 11 tiles, 12 corners"),
+    ],
+    ids=["unknown", "repeated"],
+)
+def test_tiles_of_slide2vec_that_do_not_fit_are_refused_by_name(
+    of_features: list[int], of_tiles: list[int], said: str, tmp_path: Path
+) -> None:
+    root = slide2vec(tmp_path / "data")
+    (root / "tile_embeddings" / "a.pt").unlink()
+    np.savez(root / "tile_embeddings" / "a.npz", features=features()[:2], tile_index=np.array(of_features))
+    where = root / "tiles" / "a.coordinates.npz"
+    np.savez(where, tile_index=np.array(of_tiles), x=CORNERS[:, 0], y=CORNERS[:, 1])
+    with pytest.raises(DataError, match=said):
+        load_bags(root, labels=labels_in(tmp_path))
+
+
 def test_features_of_slide2vec_without_their_tiles_keep_what_is_stated_and_say_what_is_missing(
     tmp_path: Path,
 ) -> None:

@@ -2,8 +2,9 @@
 
 slideflow: ``<slide>.index.npz`` (or ``.npy``) beside ``<slide>.pt`` holds the centers of tiles, and
 ``bags_config.json`` names the extractor. slide2vec: ``<slide>.meta.json`` beside ``tile_embeddings/<slide>.pt``
-states encoder and side of a tile, and ``tiles/<slide>.coordinates.npz`` holds the corners; where tiles of some
-class alone were encoded, they are in ``tile_embeddings/<class>`` and ``tiles/<class>``. torchmil:
+states encoder and side of a tile, and ``tiles/<slide>.coordinates.npz`` holds the corners; rows of
+``<slide>.npz`` are joined to them by ``tile_index``; where tiles of some class alone were encoded, they are in
+``tile_embeddings/<class>`` and ``tiles/<class>``. torchmil:
 ``coords/<bag>.npy`` lies next to ``features/<extractor>/``.
 """
 
@@ -24,6 +25,7 @@ from miue.io.formats.base import OpenFile, bag_error, refusing, scale_at, scale_
 
 INDICES = (".index.npz", ".index.npy")
 COORDINATES = ".coordinates.npz"
+TILE = "tile_index"
 CENTERS = "coords of slideflow are centers; corners lie half the step of the grid from them"
 NO_CORNERS = "coords of slideflow are centers, and left out where no grid shows how far corners lie from them"
 NO_TILES = "no tiles/<slide>.coordinates.npz of slide2vec, which has the positions of patches"
@@ -102,16 +104,49 @@ def _of_slide2vec(path: Path, file: OpenFile) -> OpenFile | None:
     name, kind = path.stem + COORDINATES, path.parent
     places = (kind.parent / "tiles" / name, kind.parent.parent / "tiles" / kind.name / name, Path(stated))
     where = next((one for one in places if one.is_file()), None)
+    tiles = _tiles_of_rows(path)
     pixels, spacing = _size(facts, "requested_tile_size_px"), _size(facts, "requested_spacing_um")
     return replace(
         file,
         format="slide2vec",
-        coords=None if where is None else lambda: _positions(where, "x", "y"),
+        coords=None if where is None else lambda: _corners_of_tiles(where, tiles),
         patch_size=_size(facts, "tile_size_lv0"),
         extractor=file.extractor or str(facts.get("encoder_name") or ""),
         patch_scale=scale_in_words(pixels, spacing),
         notes=file.notes if where is not None else (*file.notes, NO_TILES),
     )
+
+
+def _tiles_of_rows(path: Path) -> np.ndarray | None:
+    """Return the number of the tile of each row of features, None of a file that does not say it."""
+    if path.suffix != ".npz":
+        return None
+    with opened_archive(path) as archive, refusing(path, "numbers of tiles that can be read", *UNREADABLE):
+        return Member(path, archive, TILE).read() if TILE in archive.files else None
+
+
+def _corners_of_tiles(path: Path, tiles: np.ndarray | None) -> np.ndarray:
+    """Return the corners of the tiles of these numbers, of all in their order without numbers.
+
+    Raises:
+        DataError: damaged, or without such a tile.
+    """
+    corners = _positions(path, "x", "y")
+    if tiles is None or tiles.ndim != 1 or len(corners) == 0:
+        return corners
+    with opened_archive(path) as archive:
+        is_numbered = TILE in archive.files
+    stored = _positions(path, TILE) if is_numbered else np.arange(len(corners))
+    row_of = {number: row for row, number in enumerate(stored.tolist())}
+    if len(stored) != len(corners) or len(row_of) < len(stored):
+        raise bag_error(
+            path, "a corner for each tile, each tile once", f"{len(row_of):,} tiles, {len(corners):,} corners"
+        )
+    rows = [row_of.get(number, -1) for number in tiles.tolist()]
+    if -1 in rows:
+        raise bag_error(path, "a corner for each tile of the features", f"no tile {tiles[rows.index(-1)]}")
+    found: np.ndarray = corners[rows]
+    return found
 
 
 def _size(facts: Mapping[str, Any], name: str) -> float | None:

@@ -116,6 +116,16 @@ def test_coords_of_stamp_1_that_are_not_finite_are_refused(value: float, tmp_pat
         contents_of(path, microns_per_pixel=0.5)
 
 
+@pytest.mark.parametrize("whole", ["slide", "patient"])
+def test_a_vector_of_stamp_for_a_whole_slide_or_patient_is_no_patch(whole: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.h5"
+    with h5py.File(path, "w") as file:
+        file["feats"] = FEATURES[:1]
+        file.attrs.update(feat_type=whole, extractor="titan", stamp_version="2.4.0")
+    with pytest.raises(DataError, match=f"features of patches, got those of a whole {whole}"):
+        contents_of(path)
+
+
 def test_coords_of_stamp_in_an_unknown_unit_are_left_out(tmp_path: Path) -> None:
     path = made_files.stamp(tmp_path, "s", FEATURES)
     with h5py.File(path, "a") as file:

@@ -31,6 +31,7 @@ from miue.io.formats.names import coords_name, features_name
 
 STATISTICS = "image_statistics"
 MICRONS = ("um", "µm", "micron", "microns")
+OF_WHOLES = ("slide", "patient")  # what STAMP states of the vector of a whole one
 STAMP_1_PIXELS, STAMP_1_MICRONS = 224, 256.0
 """Side of a tile of STAMP 1, in the unit of its coords and in µm."""
 
@@ -180,6 +181,9 @@ def _opened(path: Path, file: Any) -> OpenFile:
     refuse_claim(path, features)
     refuse_chunks(path, features)
     refuse_unwritten(path, features)
+    if (whole := _text(file.attrs, "feat_type")) in OF_WHOLES:
+        wanted, fix = "features of patches", "give the features of patches, from which STAMP made these"
+        raise bag_error(path, wanted, f"those of a whole {whole} (feat_type), of shape {features.shape}", fix)
     coords, of_coords = None, {}
     if where is not None:
         stored = dataset_within(path, file, where)

@@ -94,6 +94,21 @@ def test_of_several_tables_the_one_asked_for_is_read(tmp_path: Path) -> None:
     assert opened.bags.ids == ("a",) and [one.bag for one in opened.left_out] == ["b"]
 
 
+def test_a_table_that_anndata_alone_wrote_is_known_by_its_name(store: Path) -> None:
+    """Which tiles it describes is then stated within the table (``uns``), not by the attributes of its group."""
+    shutil.copytree(store / "shapes" / "tiles", store / "shapes" / "small_tiles")
+    made_stores.rewrite(table(store) / "zarr.json", attributes={"encoding-type": "anndata"})
+    bags = load_bags(store.parent).bags
+    assert bags.extractor == "uni" and bags.patch_sizes is not None and bags.patch_sizes[0] > 0
+    assert bags.coords is not None and np.array_equal(bags.coords.values, CORNERS)
+
+
+def test_tables_that_are_no_features_are_named_without_other_files(store: Path) -> None:
+    table(store).rename(table(store, "cells"))
+    with pytest.raises(DataError, match=r"got tables cells; "):
+        load_bags(store.parent)
+
+
 def test_tables_of_other_things_are_not_taken_for_features(store: Path) -> None:
     """Tables of cells, and of what was computed of features, do not make a slide ambiguous."""
     for name, region in (("cells", "cells"), ("uni_tiles_text_similarity", "tiles"), ("notes", None)):
@@ -146,8 +161,8 @@ def without_numbers(store: Path) -> None:
     shutil.rmtree(table(store) / "obs" / "tile_id")
 
 
-def with_no_region(store: Path) -> None:
-    made_stores.rewrite(table(store) / "zarr.json", attributes={})
+def with_several_regions(store: Path) -> None:
+    made_stores.rewrite(table(store) / "zarr.json", attributes={"region": ["tiles", "others"]})
 
 
 def with_moved_outlines(store: Path) -> None:
@@ -160,7 +175,7 @@ def with_moved_outlines(store: Path) -> None:
     [
         (without_outlines, "no outlines of its tiles"),
         (without_numbers, "no outlines of its tiles by 'tile_id'"),
-        (with_no_region, "does not say which tiles"),
+        (with_several_regions, "does not say which tiles"),
         (with_moved_outlines, "not in level-0 pixels"),
     ],
 )

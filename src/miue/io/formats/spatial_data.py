@@ -47,7 +47,7 @@ def feature_tables(store: Path) -> dict[str, str]:
     """Return the tables of a store that hold features of tiles: what each can be asked for by, and its name.
 
     A table is one of features where it is called after an encoder and the tiles that it describes, as lazyslide
-    calls them ("uni_tiles" of "tiles").
+    calls them ("uni_tiles" of "tiles"); see ``_tiles_of``.
 
     Raises:
         DataError: metadata that cannot be read.
@@ -56,7 +56,7 @@ def feature_tables(store: Path) -> dict[str, str]:
     names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     found = {}
     for name in names:
-        tiles = _region(_attributes(folder / name))
+        tiles = _tiles_of(folder / name)
         if tiles and name.endswith(f"_{tiles}") and name != f"_{tiles}":
             found[name] = name.removesuffix(f"_{tiles}")
     return found
@@ -95,9 +95,8 @@ def open_spatial_data(path: Path) -> Iterator[OpenFile]:
         ConfigError: Zarr is not installed.
     """
     if not is_table(path):
-        names = (
-            ", ".join(sorted(one.name for one in (path / TABLES).iterdir())) if (path / TABLES).is_dir() else ""
-        )
+        tables = sorted((path / TABLES).iterdir()) if (path / TABLES).is_dir() else []
+        names = ", ".join(one.name for one in tables if one.is_dir())
         raise bag_error(
             path,
             "a table of features of tiles, of the name that was asked for (--feature-key), if one was",
@@ -106,8 +105,8 @@ def open_spatial_data(path: Path) -> Iterator[OpenFile]:
         )
     features = _array(path, path / FEATURES)
     _refuse_unwritten(path, features)
-    store, attributes = path.parent.parent, _attributes(path)
-    tiles, key = _region(attributes), attributes.get("instance_key", "tile_id")
+    store, tiles = path.parent.parent, _tiles_of(path)
+    key = _attributes(path).get("instance_key", "tile_id")
     outlines = store / SHAPES / tiles / OUTLINES
     coords: Callable[[], np.ndarray] | None = None
     notes: tuple[str, ...] = ()
@@ -212,6 +211,18 @@ def _json(path: Path, file: Path) -> Mapping[str, Any]:
     with refusing(path, f"metadata {file.name!r} that can be read", OSError, ValueError, RecursionError):
         content = json.loads(file.read_bytes())
     return content if isinstance(content, Mapping) else {}
+
+
+def _tiles_of(table: Path) -> str:
+    """Return the name of the tiles that a table describes, "" where neither it nor its own name says one.
+
+    Of a table that AnnData alone wrote, without SpatialData, the name says it, such as "uni_tiles".
+    """
+    attributes, shapes = _attributes(table), table.parent.parent / SHAPES
+    if attributes.get("region") is not None or not shapes.is_dir():
+        return _region(attributes)
+    outlined = [one.name for one in shapes.iterdir() if (one / OUTLINES).is_file()]
+    return max((name for name in outlined if table.name.endswith(f"_{name}")), key=len, default="")
 
 
 def _region(attributes: Mapping[str, Any]) -> str:

@@ -116,6 +116,17 @@ def test_coords_of_stamp_1_that_are_not_finite_are_refused(value: float, tmp_pat
         contents_of(path, microns_per_pixel=0.5)
 
 
+@pytest.mark.parametrize(("level", "side"), [(0, 256), (1, None)])
+def test_a_side_of_clam_without_a_downsample_is_known_at_level_0_alone(
+    level: int, side: int | None, tmp_path: Path
+) -> None:
+    path = made_files.clam(tmp_path, "a", FEATURES)
+    with h5py.File(made_files.clam_patches(tmp_path, "a", len(FEATURES), 256, 4.0), "a") as file:
+        del file["coords"].attrs["downsample"]
+        file["coords"].attrs["patch_level"] = level
+    assert contents_of(path).patch_size == side
+
+
 @pytest.mark.parametrize("whole", ["slide", "patient"])
 def test_a_vector_of_stamp_for_a_whole_slide_or_patient_is_no_patch(whole: str, tmp_path: Path) -> None:
     path = tmp_path / "s.h5"

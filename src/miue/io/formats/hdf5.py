@@ -71,8 +71,9 @@ def read_patch_size(path: Path) -> int | None:
     ):
         attributes = dataset_within(path, file, "coords").attrs
         size = _number(attributes, "patch_size")
-        downsample = _number(attributes, "downsample") or 1.0
-        return None if size is None else round(size * downsample)
+        of_level_0 = _number(attributes, "patch_level") is None
+        downsample = _number(attributes, "downsample") or (1.0 if of_level_0 else None)
+        return None if size is None or downsample is None else round(size * downsample)
 
 
 def read_parts(path: Path, names: Sequence[str], array: str = "") -> tuple[dict[str, dict[str, Any]], np.ndarray]:

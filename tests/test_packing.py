@@ -17,6 +17,7 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, StorageError
 from miue.io.load import load_bags
+from miue.io.splits.draw import VALIDATION_SHARE, make_split
 from miue.io.store import pack as packing
 from miue.io.store.pack import pack, verify
 from miue.io.store.store import write_store
@@ -207,6 +208,7 @@ def test_a_bag_with_nan_is_left_out_of_the_store_where_asked(slides: tuple[Path,
     counts = ", ".join(f"{name} {stored.splits.count(name)}" for name in ("train", "validation", "test"))
     assert f"with seed 42: {counts} bags" in said and said.count("left out: 0020: ") == 1
     assert "0020" not in stored.ids and len(stored) == len(load_bags(folder).bags) - 1
+    assert stored.splits == make_split(stored, validation=VALIDATION_SHARE).assign(stored).splits
     assert "0020" in (tmp_path / "store" / "left_out.csv").read_text()
     whole = load_bags(folder).bags
     row = whole.ids.index(stored.ids[-1])

@@ -6,7 +6,7 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,10 @@ from miue.common.folder_kinds import STORE
 from miue.common.outputs import refuse_existing
 from miue.common.plural import plural
 from miue.common.terminal import say, show_result
+
+if TYPE_CHECKING:
+    from miue.bags.dataset import BagDataset
+    from miue.io.loaded import LoadedBags
 
 
 @keeps_inputs
@@ -39,13 +43,19 @@ def data_pack(
 
     Example: miue data pack features_uni_v2 --labels labels.csv --out store
     """
+    from miue.io.splits.assign import draw_split
     from miue.io.splits.draw import VALIDATION_SHARE
     from miue.io.store.pack import pack
 
     refuse_existing(out, STORE, overwrite=overwrite)
-    opened = open_bags(bags, source, progress=not quiet, validation_share=VALIDATION_SHARE)
+    opened = open_bags(bags, source, progress=not quiet)
     counted_later = source.skip_bad  # which bags are used is known once their values are read
     say_left_out(replace(opened, label_columns=None) if counted_later else opened)
+
+    def with_split(kept: BagDataset) -> LoadedBags:
+        usable = replace(opened, bags=kept)
+        return usable if source.splits is not None else draw_split(usable, VALIDATION_SHARE)
+
     with kept_on_interrupt(lambda: kept_bags(out)):
         packed = pack(
             opened.bags,
@@ -55,13 +65,13 @@ def data_pack(
             skip_bad=source.skip_bad,
             overwrite=overwrite,
             progress=not quiet,
+            with_split=lambda kept: with_split(kept).bags,
         )
     failed = packed.left_out[len(opened.left_out) :]
     for one in failed:
         say(f"left out: {one.bag}: {one.reason}", err=True)
     bad = {one.bag for one in failed}
-    kept = opened.bags.subset([row for row, name in enumerate(opened.bags.ids) if name not in bad])
-    opened = replace(opened, bags=kept)
+    opened = with_split(opened.bags.subset([row for row, name in enumerate(opened.bags.ids) if name not in bad]))
     if counted_later and opened.labels:
         say(opened.labels, err=True)
     missing = len(packed.left_out)

@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +61,7 @@ def pack(
     overwrite: bool = False,
     skip_bad: bool = False,
     progress: bool = False,
+    with_split: Callable[[BagDataset], BagDataset] = lambda bags: bags,
 ) -> Packed:
     """Write ``bags``, whose instances are in files, to a store at ``out``.
 
@@ -75,6 +76,7 @@ def pack(
         overwrite: replace the store that is there.
         skip_bad: leave out bags with features that are not finite or cannot be read.
         progress: show a bar with the time left.
+        with_split: draws the split of the bags that are kept; those that fail here have no share in it.
 
     Raises:
         DataError: a bag that cannot be used, or none left.
@@ -94,7 +96,7 @@ def pack(
         if not written:
             raise lacking(repr(str(out)), "at least one bag", missed[0].reason if missed else "check the folder")
         instances = _finish(work, bags, written)
-        kept, missing = bags.subset(list(written)), (*left_out, *missed)
+        kept, missing = with_split(bags.subset(list(written))), (*left_out, *missed)
         with atomic_folder(out, STORE, overwrite=overwrite) as folder:
             digests = [digest for _, digest in written.values()]
             write_table(folder / CHECKSUMS, {"bag_id": kept.ids, "sha256": digests})

@@ -19,6 +19,7 @@ from miue.distributions.special import (
     inverse_trigamma_remainder,
     lgamma_remainder,
     trigamma,
+    trigamma_excess,
 )
 
 mpmath.mp.dps = 50
@@ -134,6 +135,7 @@ def test_remainders_of_special_functions_are_exact(x: float) -> None:
         digamma_remainder: mpmath.log(exact_x) - 1 / (2 * exact_x) - mpmath.digamma(exact_x),
         inverse_trigamma_remainder: 1 / mpmath.psi(1, exact_x) - exact_x + mpmath.mpf(1) / 2,
         trigamma: mpmath.psi(1, exact_x),
+        trigamma_excess: exact_x * mpmath.psi(1, exact_x) - 1,
     }
     for function, truth in truths.items():
         error = abs(mpmath.mpf(function(at).item()) - truth)
@@ -143,7 +145,7 @@ def test_remainders_of_special_functions_are_exact(x: float) -> None:
 
 
 def test_remainders_have_finite_gradients_on_both_sides_of_the_series() -> None:
-    for function in (lgamma_remainder, digamma_remainder, inverse_trigamma_remainder):
+    for function in (lgamma_remainder, digamma_remainder, inverse_trigamma_remainder, trigamma_excess):
         x = torch.tensor([1.0, 15.0, 17.0, 1e6], dtype=torch.float64, requires_grad=True)
         assert torch.autograd.gradcheck(function, x)
 
@@ -151,6 +153,24 @@ def test_remainders_have_finite_gradients_on_both_sides_of_the_series() -> None:
 def test_the_gradient_of_differential_entropy_is_the_derivative() -> None:
     alpha = (1 + 30 * torch.rand(5, 3, dtype=torch.float64)).requires_grad_()
     assert torch.autograd.gradcheck(differential_entropy, alpha)
+
+
+def test_the_gradient_of_differential_entropy_keeps_its_digits_where_the_formula_loses_them() -> None:
+    rows = [[4.85e8, 1.0], [2.0, 6e7], [3e8, 4e8], [17.0, 2.5], [9.0, 8.0], [1.0, 1e4]]
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-13)):
+        alpha = torch.tensor(rows, dtype=dtype, requires_grad=True)
+        (slope,) = torch.autograd.grad(differential_entropy(alpha).sum(), alpha)
+        for row, found in zip(alpha.tolist(), slope.tolist(), strict=True):
+            exact_alpha = [mpmath.mpf(a) for a in row]
+            total = mpmath.fsum(exact_alpha)
+            for a, value in zip(exact_alpha, found, strict=True):
+                truth = (total - 2) * mpmath.psi(1, total) - (a - 1) * mpmath.psi(1, a)
+                assert abs(value - truth) * a < tolerance * max(1, abs(truth) * a), (dtype, row)
+    alpha = torch.tensor([6e7, 2.0])
+    total = alpha.sum()
+    naive = (total - 2) * trigamma(total) - (alpha[0] - 1) * trigamma(alpha[0])
+    truth = mpmath.mpf(6e7) * mpmath.psi(1, mpmath.mpf(6e7) + 2) - (mpmath.mpf(6e7) - 1) * mpmath.psi(1, 6e7)
+    assert abs(naive.item() - float(truth)) > 0.5 * abs(float(truth))
 
 
 def test_divergence_from_uniform_is_zero_only_without_evidence() -> None:

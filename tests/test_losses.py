@@ -147,6 +147,18 @@ def test_gradients_are_finite_over_the_whole_range_of_the_residual() -> None:
             assert gradient.isfinite().all()
 
 
+def test_gradients_are_as_exact_in_float32_over_the_whole_range_of_the_residual() -> None:
+    loss = EvidentialLoss(fisher_coefficient=0.05)
+    grid = torch.cartesian_prod(*[torch.linspace(-20, 20, 13)] * 3)
+    for target in (0, 2):
+        gradients = []
+        for dtype in (torch.float32, torch.float64):
+            log_evidence = grid.to(dtype).requires_grad_()
+            value = loss(log_evidence, torch.full((len(grid),), target), 10)
+            gradients.append(torch.autograd.grad(value.sum(), log_evidence)[0].double())
+        torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-5)
+
+
 def test_the_log_determinant_survives_float32_where_the_formula_does_not() -> None:
     alpha = torch.tensor([[4e8, 3e8]])  # what a residual of 1 makes of the strongest evidence
     ratio = (trigamma(alpha.sum(-1, keepdim=True)) / trigamma(alpha)).sum(-1)

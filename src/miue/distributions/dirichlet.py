@@ -13,7 +13,14 @@ from torch import Tensor
 from miue.common.double_precision import in_double
 from miue.common.errors import DataError
 from miue.distributions.base import PredictiveDistribution, in_any_order, sum_classes
-from miue.distributions.special import digamma_gap, digamma_remainder, lgamma_remainder, trigamma
+from miue.distributions.special import (
+    SERIES_FROM,
+    digamma_gap,
+    digamma_remainder,
+    lgamma_remainder,
+    trigamma,
+    trigamma_excess,
+)
 
 _HALF_LOG_TWO_PI = log(2 * pi) / 2
 
@@ -124,6 +131,7 @@ class _DifferentialEntropy(torch.autograd.Function):
     """log B(α) + (α0 − C) ψ(α0) − Σ (α_i − 1) ψ(α_i) and its gradient (α0 − C) ψ′(α0) − (α_i − 1) ψ′(α_i).
 
     log Γ and ψ are split into leading terms and remainders, so that terms of size α log α cancel analytically.
+    Terms of the gradient are about 1 for large α, their difference about 1/α: there they are written with αψ′ − 1.
     """
 
     @staticmethod
@@ -144,6 +152,8 @@ class _DifferentialEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (alpha,) = ctx.saved_tensors
-        alpha0 = alpha.sum(-1, keepdim=True)
-        slope = (alpha0 - alpha.shape[-1]) * trigamma(alpha0) - (alpha - 1) * trigamma(alpha)
-        return gradient.unsqueeze(-1) * slope
+        num_classes, alpha0 = alpha.shape[-1], alpha.sum(-1, keepdim=True)
+        curvature, curvature0 = trigamma(alpha), trigamma(alpha0)
+        direct = (alpha0 - num_classes) * curvature0 - (alpha - 1) * curvature
+        of_large = trigamma_excess(alpha0) - num_classes * curvature0 - (trigamma_excess(alpha) - curvature)
+        return gradient.unsqueeze(-1) * torch.where(alpha0 < SERIES_FROM, direct, of_large)

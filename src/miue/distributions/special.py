@@ -2,7 +2,7 @@
 
 Each is a special function minus its leading terms. The closed forms of the Dirichlet distribution are sums in
 which these leading terms, of size α log α, cancel; written with remainders, they add no large numbers. Below
-``_SERIES_FROM`` the remainder is computed from the function, above it from the asymptotic series, whose first
+``SERIES_FROM`` the remainder is computed from the function, above it from the asymptotic series, whose first
 omitted term is below 1e-16 there.
 
 Reference: Abramowitz & Stegun 6.1.41, 6.3.18, 6.4.12.
@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-_SERIES_FROM = 16.0
+SERIES_FROM = 16.0
 _HALF_LOG_TWO_PI = log(2 * pi) / 2
 # B_2k / (2k (2k − 1)), B_2k / 2k and B_2k for k = 1 … 6
 _LGAMMA = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
@@ -26,22 +26,22 @@ _TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730)
 
 def lgamma_remainder(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     """log Γ(x) − [(x − ½) log x − x + ½ log 2π], for x > 0; about 1/12x."""
-    small, large = x.clamp(max=_SERIES_FROM), x.clamp(min=_SERIES_FROM)
+    small, large = x.clamp(max=SERIES_FROM), x.clamp(min=SERIES_FROM)
     direct = torch.lgamma(small) - ((small - 0.5) * small.log() - small + _HALF_LOG_TWO_PI)
-    return torch.where(x < _SERIES_FROM, direct, _series(_LGAMMA, large.reciprocal()) / large)
+    return torch.where(x < SERIES_FROM, direct, _series(_LGAMMA, large.reciprocal()) / large)
 
 
 def digamma_remainder(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     """log x − 1/2x − ψ(x), for x > 0; about 1/12x²."""
-    small, large = x.clamp(max=_SERIES_FROM), x.clamp(min=_SERIES_FROM)
+    small, large = x.clamp(max=SERIES_FROM), x.clamp(min=SERIES_FROM)
     direct = small.log() - 0.5 / small - torch.digamma(small)
-    return torch.where(x < _SERIES_FROM, direct, _series(_DIGAMMA, large.reciprocal()) / large**2)
+    return torch.where(x < SERIES_FROM, direct, _series(_DIGAMMA, large.reciprocal()) / large**2)
 
 
 def digamma_gap(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     """ψ(x + 1) − log x, for x > 0; about −log x near zero, where 1/x would cancel, and 1/2x for large x."""
-    direct = torch.digamma(x.clamp(max=_SERIES_FROM) + 1) - x.log()
-    return torch.where(x < _SERIES_FROM, direct, 0.5 / x - digamma_remainder(x))
+    direct = torch.digamma(x.clamp(max=SERIES_FROM) + 1) - x.log()
+    return torch.where(x < SERIES_FROM, direct, 0.5 / x - digamma_remainder(x))
 
 
 def trigamma(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
@@ -54,12 +54,23 @@ def trigamma(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
 
 def inverse_trigamma_remainder(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     """1/ψ′(x) − x + ½, for x > 0; about 1/12x."""
-    small, large = x.clamp(max=_SERIES_FROM), x.clamp(min=_SERIES_FROM)
+    small, large = x.clamp(max=SERIES_FROM), x.clamp(min=SERIES_FROM)
     direct = trigamma(small).reciprocal() - small + 0.5
-    inverse = large.reciprocal()
-    tail = _series(_TRIGAMMA, inverse) * inverse  # x²·(ψ′ − 1/x − 1/2x²), about 1/6x
-    excess = (0.5 + tail) * inverse  # x·ψ′ − 1
-    return torch.where(x < _SERIES_FROM, direct, (excess / 2 - tail) / (1 + excess))
+    tail, excess = _trigamma_series(large)
+    return torch.where(x < SERIES_FROM, direct, (excess / 2 - tail) / (1 + excess))
+
+
+def trigamma_excess(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """x ψ′(x) − 1, for x > 0; about 1/2x."""
+    small, large = x.clamp(max=SERIES_FROM), x.clamp(min=SERIES_FROM)
+    return torch.where(x < SERIES_FROM, small * trigamma(small) - 1, _trigamma_series(large)[1])
+
+
+def _trigamma_series(x: Float[Tensor, "*n"]) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]:
+    """x² (ψ′ − 1/x − 1/2x²), about 1/6x, and x ψ′ − 1, from ``SERIES_FROM``."""
+    inverse = x.reciprocal()
+    tail = _series(_TRIGAMMA, inverse) * inverse
+    return tail, (0.5 + tail) * inverse
 
 
 def _series(coefficients: tuple[float, ...], inverse: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:

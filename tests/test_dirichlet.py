@@ -229,3 +229,13 @@ def test_predictions_that_differ_in_the_names_of_classes_alone_are_ties(measure:
         assert torch.equal(values[:300], values[300:])
         naive = -torch.xlogy(shares.probabilities, shares.probabilities).sum(-1)
         assert not torch.equal(naive[:300], naive[300:])
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_alpha_in_another_order_of_classes_is_a_tie_although_sums_round(measure: str) -> None:
+    random = np.random.default_rng(0)
+    alpha = 1 + random.integers(0, 50, (300, 5)) / 10
+    shuffled = np.apply_along_axis(random.permutation, 1, alpha)
+    values = MEASURES[measure].of(Dirichlet(torch.tensor(np.concatenate([alpha, shuffled]))))
+    assert torch.equal(values[:300], values[300:])
+    assert (torch.tensor(alpha).sum(-1) != torch.tensor(shuffled).sum(-1)).any()

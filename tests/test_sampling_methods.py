@@ -29,7 +29,9 @@ from miue.model.options import options_of_module
 from miue.model.part import Part, PartLike
 from miue.model.predict import predict
 from miue.networks import initialize
+from miue.networks.attention import AttentionNetwork
 from miue.networks.encoders.mlp import MLP
+from miue.networks.initialization import seeded
 from miue.predictions.folder import read_predictions
 from miue.training.run_folder import IfExists
 
@@ -418,6 +420,24 @@ def test_the_attention_proxy_is_normalised_over_each_bag() -> None:
     proxy = attention_proxy(attention, torch.zeros(3, 2), Segments.of(3, 1, 2))
     expected = [0.0, 1.0, 1 / 3, 0.5, 0.5, 0.5]  # a bag of one, and equal attention, say nothing
     assert proxy.probabilities[:, 1].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_attention_proxy_of_equal_instances_says_nothing_although_scores_are_rounded() -> None:
+    with seeded(3):
+        network = AttentionNetwork(MLP((5,), width=512, scaling="as-is"), 2)
+        rows = 3 * torch.randn(40, 5)
+    naive, sizes = 0, [2 + number % 23 for number in range(len(rows))]
+    with torch.no_grad():
+        for row, size in zip(rows, sizes, strict=True):
+            segments = Segments.of(size)
+            logits, attention = network.score(network.project(network.encode(row.expand(size, 5))), segments)
+            assert attention is not None
+            naive += bool((attention != attention[0]).any())
+            assert (attention_proxy(attention, logits, segments).probabilities == 0.5).all()
+    assert naive
+    rounded = torch.tensor([[0.5], [0.5 + 2**-22], [0.2], [0.8]])
+    proxy = attention_proxy(rounded, torch.zeros(2, 2), Segments.of(2, 2))
+    assert proxy.probabilities[:, 1].tolist() == [0.5, 0.5, 0.0, 1.0]
 
 
 def test_the_attention_proxy_takes_the_column_of_the_predicted_class() -> None:

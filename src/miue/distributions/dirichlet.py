@@ -71,7 +71,7 @@ class Dirichlet(PredictiveDistribution):
     @property
     def alpha0(self) -> Float[Tensor, "n"]:
         """α0 = Σ alpha, the total evidence plus C."""
-        return self.alpha.sum(-1)
+        return sum_classes(self.alpha)
 
     @property
     def probabilities(self) -> Float[Tensor, "n C"]:

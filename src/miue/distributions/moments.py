@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from miue.distributions.base import PredictiveDistribution
+from miue.distributions.base import PredictiveDistribution, sum_classes
 from miue.distributions.dirichlet import Dirichlet
 
 MOST_EVIDENCE = 1e6  # α0 where all predictions agree, whose limit is infinite
@@ -45,5 +45,5 @@ def to_dirichlet(draws: Sequence[PredictiveDistribution]) -> Dirichlet:
     varies = variance > mean * (1 - mean) / (MOST_EVIDENCE + 1)
     of_class = torch.where(varies, mean * (1 - mean) / torch.where(varies, variance, 1.0) - 1, 0.0)
     count = varies.sum(-1)
-    alpha0 = torch.where(count > 0, of_class.sum(-1) / count.clamp(min=1), MOST_EVIDENCE).clamp(min=LEAST_EVIDENCE)
-    return Dirichlet((mean * alpha0.unsqueeze(-1)).clamp(min=LEAST_ALPHA))
+    alpha0 = torch.where(count > 0, sum_classes(of_class) / count.clamp(min=1), MOST_EVIDENCE)
+    return Dirichlet((mean * alpha0.clamp(min=LEAST_EVIDENCE).unsqueeze(-1)).clamp(min=LEAST_ALPHA))

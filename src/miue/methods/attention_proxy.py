@@ -10,6 +10,8 @@ from miue.bags.segments import Segments, per_instance, segment_max
 from miue.common.double_precision import in_double
 from miue.distributions import Categorical
 
+ROUNDING = 2**-16  # relative difference that float32 scores up to 64 give the attention of equal instances
+
 
 def attention_proxy(
     attention: Float[Tensor, "N K"], logits: Float[Tensor, "B _"], segments: Segments
@@ -17,7 +19,8 @@ def attention_proxy(
     """Return a_k, min–max normalized over its bag, as the probability of class 1.
 
     With one column of attention per class (DSMIL), the column of the bag's predicted class is used. In a
-    bag of one instance, or of instances with equal attention, the proxy is uninformative: the probability is ½.
+    bag of one instance, or of instances with equal attention up to rounding, the proxy is uninformative: the
+    probability is ½. Matrix products round equal rows differently, which normalization would make 0 and 1 of.
 
     Reference: Liu & Ji 2024, Section 2.1, and the published code.
 
@@ -33,6 +36,6 @@ def attention_proxy(
     highest = per_instance(segment_max(weight, segments), segments)
     lowest = -per_instance(segment_max(-weight, segments), segments)
     spread = highest - lowest
-    varies = spread > 0
+    varies = spread > ROUNDING * highest
     positive = torch.where(varies, (weight - lowest) / torch.where(varies, spread, 1.0), 0.5)
     return Categorical(torch.stack([1 - positive, positive], 1))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
 
-from miue.common.errors import not_readable
+from miue.common.errors import StorageError, not_readable
 from miue.common.tables import read_rows, write_rows
 from miue.evaluation import Evaluation, LevelEvaluation, Metric
 
@@ -62,19 +64,32 @@ def write_results(path: Path, preset: str, seed: int, results: list[Result]) -> 
     write_rows(path, COLUMNS, [*rows, (preset, seed, "", "", END, "", "")])
 
 
-def read_results(path: Path) -> list[Result] | None:
-    """Return the results at ``path``, or None where there are none or the file is not whole.
+def read_results(path: Path, run: tuple[str, int] | None = None) -> list[Result] | None:
+    """Return the results at ``path``, or None where there are none or the file is not whole, wherever it is cut.
+
+    Args:
+        path: of the file.
+        run: preset and seed that the results are of; None where only the file's name says so.
 
     Raises:
-        StorageError: a file that is whole but not one of results.
+        StorageError: a file that is whole but not one of results, or of other runs than one, or of another run.
     """
-    if not path.exists():
+    if not path.exists() or not _is_whole(path):
         return None
     rows = read_rows(path)
-    if rows[-1].get("task") != END:
-        return None
+    item, fix = f"results {str(path)!r}", "remove the file and run again"
     try:
-        return [
+        runs = sorted({(row["preset"], int(row["seed"])) for row in rows})
+        if len(runs) > 1 or (run is not None and runs != [run]):
+            raise StorageError(
+                item=item,
+                wanted="results of one preset and seed"
+                if run is None
+                else f"those of {run[0]}, seed {run[1]}, alone",
+                got=", ".join(f"{name}, seed {seed}" for name, seed in runs),
+                fix=fix,
+            )
+        results = [
             Result(
                 row["estimator"],
                 row["level"],
@@ -85,9 +100,23 @@ def read_results(path: Path) -> list[Result] | None:
             for row in rows[:-1]
         ]
     except (KeyError, ValueError) as error:
-        raise not_readable(
-            f"results {str(path)!r}", f"columns {', '.join(COLUMNS)}", error, "remove the file and run again"
-        ) from error
+        raise not_readable(item, f"columns {', '.join(COLUMNS)}", error, fix) from error
+    unknown = next((one for one in results if one.value is not None and not isfinite(one.value)), None)
+    if unknown is not None:
+        raise StorageError(
+            item=item,
+            wanted="finite numbers, or empty cells where they are undefined",
+            got=f"{unknown.value} for {unknown.task} of {unknown.level}s",
+            fix=fix,
+        )
+    return results
+
+
+def _is_whole(path: Path) -> bool:
+    """Return whether the last line, line break included, is the one that is written last."""
+    text = path.read_bytes().decode(errors="replace")
+    last = next(csv.reader([text.rstrip("\r\n").rsplit("\n", 1)[-1]]), [])
+    return text.endswith("\n") and len(last) == len(COLUMNS) and last[COLUMNS.index("task")] == END
 
 
 def metric_of(results: list[Result], estimator: str, level: str, task: str, measure: str = DEFAULT) -> Metric:

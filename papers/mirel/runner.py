@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def missing(names: Sequence[str], seeds: Sequence[int], paths: Paths) -> list[tuple[str, int]]:
     """Return every preset and seed without whole results."""
     tasks = [(name, seed) for name in names for seed in seeds]
-    return [(name, seed) for name, seed in tasks if read_results(paths.result(name, seed)) is None]
+    return [(name, seed) for name, seed in tasks if read_results(paths.result(name, seed), (name, seed)) is None]
 
 
 def make_bags(names: Sequence[str], paths: Paths, *, progress: bool = False) -> None:

@@ -72,7 +72,7 @@ def markdown_seeds(name: str, paths: Paths, seeds: Sequence[int]) -> str:
     Instances are predicted from the preset's first estimator.
     """
     estimator = preset(name).estimators[0]
-    every_run = {seed: read_results(paths.result(name, seed)) for seed in seeds}
+    every_run = {seed: read_results(paths.result(name, seed), (name, seed)) for seed in seeds}
     runs = {seed: results for seed, results in every_run.items() if results is not None}
     lines = [f"`{COMMAND} run {name}`, `{COMMAND} seeds {name}`; instances from: {estimator}.", ""]
     if not runs:
@@ -100,7 +100,7 @@ def _percent(results: list[Result], estimator: str, level: str, task: str) -> fl
 
 
 def _results(name: str, paths: Paths, seeds: Sequence[int]) -> list[list[Result]]:
-    every_run = [read_results(paths.result(name, seed)) for seed in seeds]
+    every_run = [read_results(paths.result(name, seed), (name, seed)) for seed in seeds]
     return [results for results in every_run if results is not None]
 
 

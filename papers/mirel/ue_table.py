@@ -66,7 +66,8 @@ def ue_table(results: Path) -> str:
 
 def _rows(results: Path) -> Iterator[str]:
     for title, folder in ROWS.items():
-        read = [read_results(path) for path in sorted((results / folder).glob("*.csv"))]
+        paths = sorted((results / folder).glob("*.csv"))
+        read = [read_results(path, (folder, int(path.stem))) for path in paths if path.stem.isdecimal()]
         of_seeds = [one for one in read if one is not None]
         by_t = _detections(of_seeds, BAG_OF_ONE, "instance")
         by_r = _detections(of_seeds, RESIDUAL, "instance")

@@ -203,10 +203,10 @@ def test_the_table_is_mean_over_folds_then_mean_and_deviation_over_whole_repetit
             rows = [Result("bag-of-one", "bag", "auroc", "default", float(value))]
             rows.append(Result("bag-of-one", "bag", "accuracy", "default", accuracy))
             rows.append(Result("bag-of-one", "bag", "ood hed-strong", "knn_mean", 0.75))
-            write_results(Task("i-edl", seed, fold).path(tmp_path), "nuclei/i-edl", seed, rows)
+            write_results(Task("i-edl", seed, fold).path(tmp_path), f"nuclei/i-edl/fold-{fold}", seed, rows)
     for fold in range(FOLDS - 1):  # not a whole repetition
         rows = [Result("bag-of-one", "bag", "auroc", "default", 0.0)]
-        write_results(Task("i-edl", 26, fold).path(tmp_path), "nuclei/i-edl", 26, rows)
+        write_results(Task("i-edl", 26, fold).path(tmp_path), f"nuclei/i-edl/fold-{fold}", 26, rows)
     page = run("nuclei", "table", "--results", tmp_path, "--out", tmp_path / "page.md").output
     assert page == (tmp_path / "page.md").read_text() == nuclei_page(tmp_path, [42, 17, 26, 50, 82])
     (row,) = [line for line in page.splitlines() if line.startswith("| I-EDL | 2 |")]

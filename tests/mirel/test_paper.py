@@ -143,6 +143,37 @@ def test_results_come_back_and_half_written_ones_count_as_missing(paths: Paths) 
     assert ("mnist/abmil-mirel", 42) in missing(["mnist/abmil-mirel"], [42], paths)
 
 
+def test_results_that_are_cut_anywhere_count_as_missing(paths: Paths) -> None:
+    path = paths.result("mnist/abmil-mirel", 42)
+    write_results(path, "mnist/abmil-mirel", 42, [Result("residual", "bag", "conf", "default", 0.5)])
+    whole = path.read_bytes()
+    for end in range(len(whole)):
+        path.write_bytes(whole[:end])
+        assert missing(["mnist/abmil-mirel"], [42], paths) == [("mnist/abmil-mirel", 42)], whole[:end]
+
+
+def test_results_of_another_run_or_of_two_are_refused(paths: Paths) -> None:
+    results, name = [Result("residual", "bag", "conf", "default", 0.5)], "mnist/abmil-mirel"
+    mine, other = paths.result(name, 42), paths.result(name, 17)
+    write_results(other, name, 17, results)
+    mine.write_bytes(other.read_bytes())
+    with pytest.raises(StorageError, match="those of mnist/abmil-mirel, seed 42, alone, got .*seed 17"):
+        markdown_table(published_table("table-mnist"), paths, [42, 17])
+    with pytest.raises(StorageError, match="remove the file and run again"):
+        missing([name], [42], paths)
+    write_results(mine, "mnist/abmil-i-edl", 42, results)
+    with pytest.raises(StorageError, match="got mnist/abmil-i-edl, seed 42"):
+        markdown_seeds(name, paths, [42])
+    write_results(mine, name, 42, results)
+    lines = mine.read_text().splitlines()
+    mine.write_text("\n".join([*lines[:-1], *other.read_text().splitlines()[1:]]) + "\n")
+    with pytest.raises(StorageError, match="results of one preset and seed, got .*seed 17, .*seed 42"):
+        read_results(mine)
+    mine.write_text("\n".join(lines).replace("0.500000", "nan") + "\n")
+    with pytest.raises(StorageError, match="nan for conf of bags"):
+        read_results(mine)
+
+
 def test_a_task_with_a_star_is_the_one_that_begins_so() -> None:
     results = [Result("residual", "bag", "ood kmnist-test", "default", 0.75)]
     assert metric_of(results, "residual", "bag", "ood kmnist*").value == 0.75

@@ -59,6 +59,11 @@ class Fold:
         """Return the file of its results."""
         return results / "mitoses" / self.form / self.method / f"{self.scanner}-{self.seed}-{self.number}.csv"
 
+    @property
+    def run(self) -> tuple[str, int]:
+        """Preset and seed in the file of its results."""
+        return f"mitoses/{self.form}/{self.method}/{self.scanner}/fold-{self.number}", self.seed
+
     def task(self, source: Path, results: Path, device: str) -> Task:
         """Return what trains and evaluates it."""
         arguments = {
@@ -94,7 +99,7 @@ def all_folds(forms: Sequence[str], methods: Sequence[str], seeds: Sequence[int]
 
 def missing(folds: Sequence[Fold], results: Path) -> list[Fold]:
     """Return the folds without whole results."""
-    return [fold for fold in folds if read_results(fold.path(results)) is None]
+    return [fold for fold in folds if read_results(fold.path(results), fold.run) is None]
 
 
 def parts_of(fold: Fold, slides: ScannedSlides) -> dict[str, BagDataset]:
@@ -139,8 +144,7 @@ def run_fold(fold: Sequence[str | int], source: str, results: str, device: str =
             for result in results_of(evaluation, estimator)
             if result.task in COMPARED
         ]
-    preset = f"mitoses/{chosen.form}/{chosen.method}/{chosen.scanner}/fold-{chosen.number}"
-    write_results(chosen.path(Path(results)), preset, chosen.seed, written)
+    write_results(chosen.path(Path(results)), *chosen.run, written)
 
 
 @cache

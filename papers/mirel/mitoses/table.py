@@ -52,7 +52,7 @@ def _title(method: str, done: int, total: int) -> str:
 
 def _read(results: Path, form: str, method: str, seeds: Sequence[int]) -> Folds:
     folds = [Fold(form, method, scanner, s, n) for s in seeds for scanner in SCANNERS for n in range(FOLDS)]
-    read = [(fold, read_results(fold.path(results))) for fold in folds]
+    read = [(fold, read_results(fold.path(results), fold.run)) for fold in folds]
     return [(fold, numbers) for fold, numbers in read if numbers is not None]
 
 

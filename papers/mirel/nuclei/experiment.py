@@ -130,6 +130,11 @@ class Task:
         """Return the file of its results."""
         return results / "nuclei" / self.method / f"{self.seed}-{self.fold}.csv"
 
+    @property
+    def run(self) -> tuple[str, int]:
+        """Preset and seed in the file of its results."""
+        return f"nuclei/{self.method}/fold-{self.fold}", self.seed
+
 
 def tasks_of(methods: Sequence[str], seeds: Sequence[int]) -> list[Task]:
     """Return every task, one repetition after the other.
@@ -145,7 +150,7 @@ def tasks_of(methods: Sequence[str], seeds: Sequence[int]) -> list[Task]:
 
 def missing(tasks: Sequence[Task], results: Path) -> list[Task]:
     """Return the tasks without whole results."""
-    return [task for task in tasks if read_results(task.path(results)) is None]
+    return [task for task in tasks if read_results(task.path(results), task.run) is None]
 
 
 def fold_of(bags: BagDataset, seed: int, fold: int) -> tuple[BagDataset, BagDataset, BagDataset]:
@@ -198,5 +203,5 @@ def run_task(task: Task, bags: BagDataset, results: Path, device: str = "auto") 
         results_of_fold += [
             result for result in new if result.level == "instance" or estimator == setup.estimators[0]
         ]
-    write_results(task.path(results), f"nuclei/{task.method}/fold-{task.fold}", task.seed, results_of_fold)
+    write_results(task.path(results), *task.run, results_of_fold)
     return results_of_fold

@@ -73,7 +73,8 @@ def _heading(results: Path, seeds: Sequence[int]) -> list[str]:
 def _whole_repetitions(results: Path, method: str, seeds: Sequence[int]) -> dict[int, list[list[Result]]]:
     whole = {}
     for seed in seeds:
-        folds = [read_results(Task(method, seed, fold).path(results)) for fold in range(FOLDS)]
+        tasks = [Task(method, seed, fold) for fold in range(FOLDS)]
+        folds = [read_results(task.path(results), task.run) for task in tasks]
         read = [fold for fold in folds if fold is not None]
         if len(read) == FOLDS:
             whole[seed] = read

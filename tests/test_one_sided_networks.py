@@ -19,7 +19,7 @@ import miue
 from miue.bags.segments import Segments
 from miue.distributions import Dirichlet
 from miue.evidence import residual_log_evidence
-from miue.methods import METHODS
+from miue.methods import METHODS, DensityAwareEDL
 from miue.networks import OneSidedNetwork, initialize
 from miue.networks.encoders import MLP
 from miue.networks.one_sided_noisy_or import noisy_or
@@ -138,7 +138,7 @@ def test_a_noisy_or_is_exact_where_its_naive_form_is_not(score: float, dtype: to
         assert not np.isfinite(naive)
 
 
-@pytest.mark.parametrize("method", ["edl", "i-edl", "mirel"])
+@pytest.mark.parametrize("method", ["edl", "i-edl", "r-edl", "mirel"])
 @pytest.mark.parametrize("activation", ["exp", "softplus", "elu"])
 @pytest.mark.parametrize("classes", [2, 4])
 @pytest.mark.parametrize("name", MONOTONE)
@@ -157,6 +157,44 @@ def test_no_instance_raises_the_evidence_of_the_negative_class(
 
     assert (alpha(3)[:, 0] <= alpha(2)[:, 0] + 1e-12).all()
     assert (alpha(3)[:, 0] < alpha(2)[:, 0]).any()
+
+
+@pytest.mark.parametrize("method", ["edl", "r-edl", "mirel"])
+def test_of_three_classes_an_instance_raises_the_probability_of_the_negative_one_and_never_predicts_it(
+    method: str,
+) -> None:
+    model = METHODS[method](build("one-sided-max", 3))
+    grid = torch.linspace(-30, 30, 61, dtype=torch.float64)
+    scores = torch.cartesian_prod(grid, grid)
+    logits = model.network.score((scores,), Segments.ones(len(scores), scores.device)).logits
+    p = model.distribution(logits).probabilities.reshape(61, 61, 3)
+    lowest = p[..., 0].cummin(0).values.cummin(1).values  # of bags with no score above those of this one
+    assert 0.05 < (p[..., 0] - lowest).max() < 0.29
+    is_positive = (scores > 0).any(1).reshape(61, 61)
+    assert (p.argmax(-1) > 0)[is_positive].all()
+    assert (p.argmax(-1) == 0)[(scores < 0).all(1).reshape(61, 61)].all()
+
+
+@pytest.mark.parametrize("name", MONOTONE)
+def test_an_unlikely_instance_takes_evidence_from_a_bag_of_daedl_but_not_its_class(name: str) -> None:
+    model = DensityAwareEDL(build(name, 2)).double()
+    with torch.no_grad():
+        model.extremes.copy_(torch.tensor([-40.0, 0.0]))  # s is 1 where the density is that of the mean
+        model.offsets.zero_()
+        model.means.zero_()
+        model.whitening[:] = torch.eye(7)
+    network, features = model.network, torch.zeros(3, 7, dtype=torch.float64)
+    features[1:, 0] = torch.tensor([1.0, 60.0])
+    score = network.score(network.project(features[:1]), Segments.of(1)).logits.diff()
+    if score < 0:
+        with torch.no_grad():
+            network.head[2].weight.mul_(-1)
+            network.head[2].bias.mul_(-1).add_(2)
+    few = model.predict([features[:2]], Segments.of(2), "bag-of-one").bags
+    more = model.predict([features], Segments.of(3), "bag-of-one").bags
+    assert few.predicted.item() == 1
+    assert more.probabilities[0, 0] > few.probabilities[0, 0]
+    assert more.probabilities[0, 0] <= 0.5
 
 
 @given(score=st.floats(-20, 20), first=st.floats(-1, 1), second=st.floats(-1, 1))

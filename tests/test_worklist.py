@@ -404,7 +404,8 @@ def test_numbers_of_a_worklist_are_written_as_numbers_where_its_texts_are_quoted
         assert first[names.index(name)] == pytest.approx(made.rows[0][name], rel=1e-5), name
 
 
-def test_a_slide_that_is_far_says_whether_it_looks_or_means_unlike() -> None:
+def looking_or_meaning_unlike(decisions: Decisions | None = None) -> Predictions:
+    """Twelve slides, of which s00 looks unlike the validation bags, s02 means unlike them, and s01 does both."""
     count, steps = 12, np.arange(1, 100) / 100
     of_slides = {name: np.full(count, 0.5) for name in ("combined_mean", "statistics_mean", "knn_mean")}
     of_slides["combined_mean"][:3] = of_slides["statistics_mean"][:2] = of_slides["knn_mean"][1:3] = 5.0
@@ -414,7 +415,11 @@ def test_a_slide_that_is_far_says_whether_it_looks_or_means_unlike() -> None:
     )
     provenance = Provenance(validation=ValidationQuantiles.of(usual, np.arange(1, 100)))
     bags = table(Categorical(p), [f"s{i:02}" for i in range(count)], **of_slides)
-    reasons = {row["slide"]: row["reason"] for row in worklist(Predictions(bags, None, provenance)).rows}
+    return Predictions(replace(bags, decisions=decisions), None, provenance)
+
+
+def test_a_slide_that_is_far_says_whether_it_looks_or_means_unlike() -> None:
+    reasons = {row["slide"]: row["reason"] for row in worklist(looking_or_meaning_unlike()).rows}
     for slide, words in {
         "s00": "unusual appearance)",
         "s01": "unusual appearance, unusual features)",
@@ -422,3 +427,19 @@ def test_a_slide_that_is_far_says_whether_it_looks_or_means_unlike() -> None:
     }.items():
         assert f"(combined_mean 5 > 0.95, {words}" in reasons[slide]
     assert FAR not in reasons["s03"]
+
+
+def test_a_slide_that_a_calibration_calls_out_of_distribution_says_whether_it_looks_or_means_unlike() -> None:
+    names = np.array([OUT_OF_DISTRIBUTION] * 4 + ["1"] * 8, object)
+    decisions = Decisions(names, np.array(["combined_mean above 0.4"] * 12, object))
+    reasons = {row["slide"]: row["reason"] for row in worklist(looking_or_meaning_unlike(decisions)).rows}
+    for slide, side in {
+        "s00": ", unusual appearance",
+        "s01": ", unusual appearance, unusual features",
+        "s02": ", unusual features",
+        "s03": "",
+    }.items():
+        assert reasons[slide] == f"{FLAGGED} (combined_mean above 0.4{side})"
+    assert reasons["s04"] == ""
+    unknown = replace(looking_or_meaning_unlike(decisions), provenance=Provenance())
+    assert worklist(unknown).rows[0]["reason"] == f"{FLAGGED} (combined_mean above 0.4)"

@@ -108,7 +108,8 @@ def judge(predictions: Predictions, limits: Limits) -> dict[str, Judgment]:
     judgments = {}
     for reason, flags in ((FLAGGED, decisions.flagged), (DEFERRED, decisions.deferred)):
         if reason in rules or flags.any():
-            words = [f"{reason} ({why})" for why in decisions.reason]
+            sides = _sides_of_flagged(predictions) if reason == FLAGGED else [""] * len(flags)
+            words = [f"{reason} ({why}{side})" for why, side in zip(decisions.reason, sides, strict=True)]
             judgments[reason] = Judgment("as the calibration decided", flags, words)
         else:
             judgments[reason] = Judgment(NO_RULE)
@@ -137,6 +138,12 @@ def _deciding(predictions: Predictions) -> list[str]:
     if rules is None:
         return [FLAGGED, DEFERRED]
     return [name for name, part in ((FLAGGED, rules.false_alarms), (DEFERRED, rules.deferral)) if part is not None]
+
+
+def _sides_of_flagged(predictions: Predictions) -> list[str]:
+    """Return in which respect each slide is far, compared with the validation bags if they are known."""
+    usual = predictions.provenance.validation
+    return _unlike(predictions.bags, lambda score: None if usual is None else usual.uncertainty(score, QUANTILE))
 
 
 def _by_limits(predictions: Predictions, limits: Limits) -> dict[str, Judgment]:

@@ -216,7 +216,7 @@ def read_predictions(path: Path | str) -> Predictions:
         raise StorageError(
             item=f"predictions {str(folder)!r}",
             wanted="predictions of at least one bag",
-            got="a shard without bags",
+            got=f"a shard without bags{_number_of_shard(folder / EMPTY_SHARD)}",
             fix="merge it with the other shards of this prediction: 'miue merge'",
         )
     item, fix = f"predictions {str(folder)!r}", "put back the tables that were written with it, or predict again"
@@ -405,6 +405,14 @@ def _write_csv(
         column = name if name in MEASURES else SCORE_PREFIX + name
         written = written.set_column(written.column_names.index(column), column, [values])
     write_table(path, written.rename_columns([id_column, *written.column_names[1:]]))
+
+
+def _number_of_shard(path: Path) -> str:
+    """Return " (3/64)" of the record of a shard without bags, "" where it does not say."""
+    shard = read_json(path, what="an empty shard").get("shard")
+    if not isinstance(shard, dict) or not {"number", "count"} <= set(shard):
+        return ""
+    return f" ({shard['number']}/{shard['count']})"
 
 
 def _where_predictions_are(folder: Path) -> str:

@@ -57,6 +57,17 @@ def test_predictions_without_coords_are_refused(two_slides: Predictions, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
+def test_predictions_without_coords_are_refused_before_anything_is_drawn(
+    two_slides: Predictions, tmp_path: Path
+) -> None:
+    assert two_slides.instances is not None
+    replace(two_slides, instances=replace(two_slides.instances, coords=None)).save(tmp_path / "p")
+    for command in ("arrays", "geojson", "heatmap", "geoparquet", "ome-tiff"):
+        result = export(command, tmp_path / "p", "--out", tmp_path / "out")
+        assert isinstance(result.exception, DataError)
+        assert not result.output
+
+
 def test_a_slide_without_coords_is_named_or_left_out_of_what_is_drawn(
     two_slides: Predictions, tmp_path: Path
 ) -> None:

@@ -54,7 +54,7 @@ def patches_by_slide(
     skipped: list[str] | None = None,
     unsized: list[str] | None = None,
 ) -> Iterator[Patches]:
-    """Yield the patches of each slide, in the order of the bags.
+    """Return the patches of each slide, in the order of the bags.
 
     Args:
         predictions: of bags and instances, with coords.
@@ -64,7 +64,7 @@ def patches_by_slide(
         unsized: takes why a slide whose patch size is unknown was left out, instead of an error likewise.
 
     Raises:
-        DataError: no instances, no coords, or a slide whose patch size is unknown.
+        DataError: no instances or no coords, at once; a slide whose patch size is unknown, where its turn comes.
     """
     table = predictions.instances
     if table is None or all(part.coords is None for part in table.parts()):
@@ -75,8 +75,18 @@ def patches_by_slide(
             fix="predict from bags that carry coords, or add the columns to the instance table; "
             "'miue predict --format csv' writes all values of instances without a position",
         )
-    ordered = table.in_order(predictions.bags.bag_ids.astype(str).tolist())
-    sizes = _patch_sizes(predictions.bags, ordered, patch_size)
+    return _of_each_slide(predictions.bags, table, patch_size, skipped, unsized)
+
+
+def _of_each_slide(
+    bags: PredictionTable,
+    table: PredictionTable,
+    patch_size: int | None,
+    skipped: list[str] | None,
+    unsized: list[str] | None,
+) -> Iterator[Patches]:
+    ordered = table.in_order(bags.bag_ids.astype(str).tolist())
+    sizes = _patch_sizes(bags, ordered, patch_size)
     known = {step for step, _ in sizes.values() if step is not None}
     for slide, of_slide in ordered.by_bag():
         step, size_from = sizes[slide]

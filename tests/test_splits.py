@@ -616,3 +616,18 @@ def test_truth_values_of_patients_are_splits_of_patients(heading: str, tmp_path:
     (tmp_path / "splits_1.csv").write_text("train,val,test\na,c,e\nb,d,f\n")
     with pytest.raises(DataError, match=r"folds of bags alone.*bags in '.*splits_1.csv', of patients in '.*_0"):
         read_splits(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["splits_0_descriptor.csv", "counts.csv"])
+@pytest.mark.parametrize("counts", ["10,10,10", "40,5,6", "12,3,0"])
+def test_the_counts_that_clam_writes_beside_its_splits_are_named_as_such(
+    name: str, counts: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(f",train,val,test\nnormal_tissue,{counts}\ntumor_tissue,10,2,10\n")
+    with pytest.raises(DataError, match="got numbers of bags of each class.*splits_0.csv"):
+        read_splits(tmp_path / name)
+
+
+def test_names_of_bags_that_are_numbers_are_no_counts(tmp_path: Path) -> None:
+    (tmp_path / "splits_0.csv").write_text(",train,val,test\n0,10,11,12\n1,13,,\n")
+    assert read_splits(tmp_path / "splits_0.csv").folds[0]["13"] == "train"

@@ -112,6 +112,13 @@ def _fold_of_clam(path: Path, columns: Mapping[str, list[str]]) -> tuple[dict[st
         fix = f"name the columns so; {EMPTY.format('column')}"
         raise missing_column(f"splits {str(path)!r}", wanted, columns, fix)
     values = {split: columns[name] for split, name in present.items()}
+    if _are_counts(path, values, [name for name in columns if name not in present.values()], columns):
+        raise DataError(
+            item=f"splits {str(path)!r}",
+            wanted="names of bags below train, val, test",
+            got="numbers of bags of each class, as CLAM writes them beside its splits",
+            fix="pass the table of names, such as splits_0.csv",
+        )
     index = ""
     if _are_truth_values([text.strip().lower() for column in values.values() for text in column if text.strip()]):
         others = [name for name in columns if name not in present.values()]
@@ -129,6 +136,22 @@ def _fold_of_clam(path: Path, columns: Mapping[str, list[str]]) -> tuple[dict[st
         pairs = [(text, split) for split, column in values.items() for text in column if known_text(text)]
     fold = _by_name(path, [name for name, _ in pairs], [split for _, split in pairs])
     return fold, lower_case(index) in PATIENT_COLUMNS
+
+
+def _are_counts(
+    path: Path, values: Mapping[str, list[str]], others: Sequence[str], columns: Mapping[str, list[str]]
+) -> bool:
+    """Return whether a table says how many bags of each class are in a split: whole numbers beside names.
+
+    CLAM calls it a descriptor. Beside names of bags are line numbers, or truth values, which are 0 and 1.
+    """
+    cells = [text.strip() for column in values.values() for text in column]
+    if not cells or not all(text.isdecimal() for text in cells):
+        return False
+    if path.stem.endswith("_descriptor"):
+        return True
+    beside = [text.strip() for text in columns[others[0]]] if len(others) == 1 else []
+    return not set(cells) <= {"0", "1"} and bool(beside) and not any(text.isdecimal() for text in beside)
 
 
 def _are_truth_values(words: Sequence[str]) -> bool:

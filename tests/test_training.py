@@ -486,3 +486,17 @@ def test_labels_that_are_measurements_are_said_to_be_no_classes() -> None:
     )
     with pytest.raises(DataError, match=said):
         miue.train(bags, settings={"max_epochs": 1})
+
+
+def test_where_splits_have_none_to_validate_on_it_is_said_how_many_are_held_out(
+    bags: BagDataset, capsys: pytest.CaptureFixture[str]
+) -> None:
+    halves = tuple("test" if row % 4 == 3 else "train" for row in range(len(bags)))
+    given, learned = replace(bags, splits=halves), halves.count("train")
+    for share in (0.2, 0):
+        settings = {**QUICK, "validation_fraction": share, "max_epochs": 1}
+        model = miue.train(given, settings=settings, device="cpu")
+        said = " ".join(capsys.readouterr().err.split())
+        held_out = model.training.validation_bags
+        wanted = f"no part to validate on: {held_out} of the {learned} bags of train are held out for it"
+        assert (wanted in said) == bool(share)

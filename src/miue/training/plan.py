@@ -180,14 +180,24 @@ def warn_of_same_bags(plan: Plan, bags: BagDataset) -> None:
     warn_of_copies((bags, plan.validation) if passed_alone else (bags,), plan.splits(bags).folds)
 
 
-def say_parts_used(bags: BagDataset) -> None:
-    """Say how many bags are in each part that they came with, and which are not used; nothing without parts."""
+def say_parts_used(bags: BagDataset, plan: Plan) -> None:
+    """Say how many bags are in each part that they came with, and which are not used; nothing without parts.
+
+    Say, too, how many are held out where no part is there to validate on.
+    """
     if not any(bags.splits):
         return
     counts = {name: bags.splits.count(name) for name in dict.fromkeys(bags.splits)}
     used = ", ".join(f"{name} {counts[name]:,}" for name in PARTS_USED if name in counts)
     others = [f"{name or 'of no part'} {count:,}" for name, count in counts.items() if name not in PARTS_USED]
     say(f"parts: {used}" + (f"; not used: {', '.join(others)}" if others else ""), err=True)
+    held_out = len(plan.validation) if plan.holds_out and "validation" not in counts else 0
+    if held_out and set(plan.validation.ids) <= set(bags.ids):  # else they were passed
+        say(
+            f"no part to validate on: {held_out:,} of the {plural(counts['train'], 'bag')} of train are held out "
+            f"for it (validation_fraction {plan.training_config.validation_fraction:g})",
+            err=True,
+        )
 
 
 def training_sets(

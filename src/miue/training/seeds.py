@@ -68,7 +68,7 @@ def train_seeds(
     descriptions = [plan.description(run.trainer_options) for plan in plans]
     job = Job(bags, recipe, run.accelerator, run.tracking.names, run.trainer_options)
     if run.progress:
-        say_parts_used(bags)
+        say_parts_used(bags, plans[0])
         question_negative_class(bags, recipe)
     warn_of_large_pixels(plans[0])
     warn_of_same_bags(plans[0], bags)

@@ -189,7 +189,7 @@ def train_recipe(
             return Model.load(folder, trust=not plan.is_own)
         if run.progress:
             say(plan.sentence(len(method.members())), err=True)
-            say_parts_used(bags)
+            say_parts_used(bags, plan)
             say_if_slow(plan.training_config.precision, torch_device(run.accelerator))
             question_negative_class(bags, recipe)
         if run.is_first and run.warn:

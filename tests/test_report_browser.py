@@ -278,6 +278,14 @@ def test_a_map_is_drawn_where_coordinates_are_known(browser: Any, tmp_path: Path
     shown.context.close()
 
 
+def test_one_bag_is_not_called_bags(browser: Any, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    write_report(out, [("x", made_predictions(1))], resampling=Resampling(20))
+    shown = Opened(browser, out)
+    assert shown.text("#reliability-groups") == "Here, each point stands for 1 bag."
+    shown.context.close()
+
+
 def test_a_bag_of_one_row_is_drawn_in_whole_squares(browser: Any, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     write_report(out, [("x", on_a_slide(made_predictions(per_bag=4)))], resampling=Resampling(20))

@@ -308,3 +308,21 @@ def test_ood_detection_is_compared_by_its_own_measure_where_there_is_no_distance
     assert text == ["b compared with a: detection of cats +20.0 points (+10.0 to +30.0)."]
     text = compare_methods([Difference("b", "a", {"ood cats": own, "detection cats": distance})])
     assert text == ["b compared with a: detection of cats +40.0 points (+30.0 to +50.0)."]
+
+
+def test_bags_that_the_model_was_trained_on_are_said_beside_what_is_measured_on_them() -> None:
+    given = made_predictions()
+    parts = np.array(["train"] * 12 + ["validation"] * 3 + [""] * 15, object)
+    for one in (given, unlabelled(given)):
+        trained = replace(one, bags=replace(one.bags, training_parts=parts))
+        sentences, _ = judged(trained)
+        said = [text for text in sentences if text.startswith("The model was trained on 12 of these 30 bags")]
+        assert len(said) == 1
+        assert not sentences[0].startswith("The model")
+        new = replace(one, bags=replace(one.bags, training_parts=np.where(parts == "train", "", parts)))
+        assert not any(text.startswith("The model was trained") for text in judged(new)[0])
+
+
+def test_one_labeled_bag_is_not_called_bags() -> None:
+    one = made_predictions(1)
+    assert any(text.endswith("on 1 labeled bag.") for text in judged(one)[0])

@@ -21,6 +21,7 @@ from miue.evaluation.metrics import Metric, mean_confidence
 from miue.predictions.decisions import Decisions
 from miue.predictions.distance_names import distance_of
 from miue.predictions.table import PredictionTable
+from miue.predictions.training_parts import refuse_training_bags
 from miue.report.metrics_table import metric_values
 from miue.report.runs import Run
 
@@ -80,11 +81,18 @@ def judge_run(
     table = run.predictions.bags
     if not level.labelled:
         first = _predicted(table, run.predictions.provenance.classes, decided=_decides_bags(run))
-        sentences = [first, *_detection(table, level, intervals), *_calibration(run), NO_LABELS]
+        sentences = [
+            first,
+            *_trained_on(table),
+            *_detection(table, level, intervals),
+            *_calibration(run),
+            NO_LABELS,
+        ]
     else:
         calibrated = outcome.metrics["ece"].value if outcome else None
         sentences = [
             *_accuracy(table, level, intervals, are_calibrated=calibrated is not None),
+            *_trained_on(table),
             *_missed_classes(level, run.predictions.provenance.classes),
             *_detection(table, level, intervals),
             *_calibration(run),
@@ -107,7 +115,8 @@ def _accuracy(
     """Return the accuracy, and how far the probabilities are from it; there may be calibrated ones beside them."""
     accuracy = level.metrics["accuracy"].value
     assert accuracy is not None
-    sentences = [f"Accuracy {_percent(accuracy, intervals.get('accuracy'))} on {level.labelled:,} labeled bags."]
+    of = plural(level.labelled, "labeled bag")
+    sentences = [f"Accuracy {_percent(accuracy, intervals.get('accuracy'))} on {of}."]
     interval = intervals.get("overconfidence")
     if interval is not None and interval.excludes_zero:
         assert interval.low is not None and interval.high is not None
@@ -121,6 +130,19 @@ def _accuracy(
             f"({100 * low:.1f} to {100 * high:.1f}): mean confidence is {100 * mean:.1f}\u00a0%."
         )
     return sentences
+
+
+def _trained_on(table: PredictionTable) -> list[str]:
+    """Return how many bags the model was trained on: it is right more often on them than on new ones."""
+    count = refuse_training_bags(table, "report", "", allowed=True)
+    return (
+        [
+            f"The model was trained on {count:,} of these {plural(len(table), 'bag')}, or on others of their "
+            "patients: on new bags expect less. Report on bags that took no part in training."
+        ]
+        if count
+        else []
+    )
 
 
 def _missed_classes(level: LevelEvaluation, classes: Sequence[str]) -> list[str]:

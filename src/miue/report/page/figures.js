@@ -70,7 +70,7 @@ function drawReliability() {
   });
   const none = reasons.length === levels.length;
   showMissing("reliability", none ? reasons[0] : "");
-  byId("reliability-groups").textContent = none ? "" : `Here, each point stands for ${range(sizes)} ${chosenLevel()}.`;
+  byId("reliability-groups").textContent = none ? "" : `Here, each point stands for ${range(sizes)} ${sizes.every((size) => size === 1) ? chosenLevel().slice(0, -1) : chosenLevel()}.`;
   if (none) return;
   const low = Math.min(Math.max(0, Math.floor(10 / classCount) / 10), ...levels.flatMap((one) => one?.reliability.low ?? [])) - 0.02;
   drawPlot("reliability-plot", traces, {

@@ -16,7 +16,6 @@ from miue.common.errors import StorageError
 from miue.common.escapes import escape_formula
 from miue.common.files import atomic_file, json_text, read_json
 from miue.common.tables import write_rows
-from miue.pathology.export.patches import class_names
 from miue.predictions.error_model import ERROR_PROBABILITY
 from miue.predictions.folder import Predictions, check_not_empty
 from miue.report.reasons import DEFERRED, EMPTY, FLAGGED, REASONS, Limits, count_instances, distance_name, judge
@@ -110,8 +109,8 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
     check_not_empty(predictions)
     limits = limits or Limits()
     table = predictions.bags
-    known = predictions.provenance.classes  # as decisions name them
-    names = known if len(known) == table.distribution.num_classes else class_names(predictions)
+    known, count = predictions.provenance.classes, table.distribution.num_classes
+    names = known if len(known) == count else list(map(str, range(count)))  # as decisions name them
     judgments = judge(predictions, limits)
     flags = {reason: one.flags for reason, one in judgments.items() if one.flags is not None}
     score = _ood_score(predictions)

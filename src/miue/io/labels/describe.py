@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from miue.bags.column_names import BAG
 from miue.bags.dataset import BagDataset
+from miue.common.plural import plural
 
 
 def describe_labels(bags: BagDataset, columns: Mapping[str, str]) -> str:
@@ -19,7 +21,7 @@ def describe_labels(bags: BagDataset, columns: Mapping[str, str]) -> str:
     >>> import numpy as np
     >>> bags = BagDataset.from_arrays([np.ones((1, 2))] * 3, [0, 1, None], class_names=["normal", "tumor"])
     >>> describe_labels(bags, {"label": "diagnosis"})
-    "labels: column 'diagnosis' (normal 1, tumor 1, unknown 1; negative class: normal), patients: no column"
+    "labels: column 'diagnosis' (normal 1, tumor 1, unlabeled 1; negative class: normal), patients: no column"
     """
     text = (
         f"labels: column {columns['label']!r} ({counts_of_classes(bags)})"
@@ -30,7 +32,13 @@ def describe_labels(bags: BagDataset, columns: Mapping[str, str]) -> str:
         text += f", names of bags: column {columns[BAG]!r}"
     if "patient" not in columns:
         return f"{text}, patients: no column"
-    return f"{text}, patients: column {columns['patient']!r} ({len(set(bags.patients or bags.ids)):,})"
+    owners = bags.patients or bags.ids
+    counts = Counter(owners)
+    alone = sum(name == owner and counts[owner] == 1 for name, owner in zip(bags.ids, owners, strict=True))
+    said = f"{len(counts):,}"
+    if 0 < alone < len(bags):
+        said += f" with those of {plural(alone, 'bag')} without a patient of another name"
+    return f"{text}, patients: column {columns['patient']!r} ({said})"
 
 
 def describe_patients_alike(bags: BagDataset) -> str:
@@ -67,6 +75,6 @@ def counts_of_classes(bags: BagDataset) -> str:
     names = bags.class_names or tuple(str(number) for number in range(bags.num_classes))
     called = [f"class {name}:" if name.isdecimal() else name for name in names]  # before a number
     counts = [f"{name} {int((known == number).sum()):,}" for number, name in enumerate(called)]
-    unknown = len(bags) - len(known)
-    counts += [f"unknown {unknown:,}"] if unknown else []
+    unlabeled = len(bags) - len(known)
+    counts += [f"unlabeled {unlabeled:,}"] if unlabeled else []
     return f"{', '.join(counts)}; negative class: {names[0]}"

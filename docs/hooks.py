@@ -22,6 +22,7 @@ INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.S)
 BLOCK = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.S)
 
 
+TABLE = re.compile(r"\]\(([^)\s:]+\.csv)\)")
 PARTS = re.compile(r"^<!-- parts: (\w+) -->$", re.M)
 
 
@@ -69,10 +70,13 @@ def on_post_template(output_content: str, **_: Any) -> str:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the tables and figures of results/, whose links to each other stay as they are."""
-    for path in sorted((ROOT / "results").rglob("*")):
-        within = path.relative_to(ROOT / "results")
-        if path.suffix in (".md", ".png") or (path.suffix == ".csv" and within.parts[0] in ("figures", path.name)):
+    """Add the pages, figures and linked tables of results/, whose links to each other stay as they are."""
+    paths = sorted((ROOT / "results").rglob("*"))
+    pages = [path for path in paths if path.suffix == ".md"]
+    linked = {(page.parent / link).resolve() for page in pages for link in TABLE.findall(page.read_text("utf-8"))}
+    linked |= {path for path in paths if path.suffix == ".csv" and path.parent.name in ("results", "figures")}
+    for path in paths:
+        if path.suffix in (".md", ".png") or path in linked:
             files.append(
                 File(path.relative_to(ROOT).as_posix(), str(ROOT), config.site_dir, use_directory_urls=True)
             )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import html
 import http.server
 import os
+import re
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from accessibility import grave_violations
@@ -49,6 +52,17 @@ def address(site: Path) -> Iterator[str]:
     yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
     server.server_close()
+
+
+def test_every_link_within_the_site_leads_to_a_file(site: Path) -> None:
+    missing = []
+    for page in site.rglob("*.html"):
+        for link in re.findall(r'\b(?:href|src)="?([^" >]+)', page.read_text()):
+            path = unquote(html.unescape(link).partition("#")[0].partition("?")[0])
+            if path and not re.match(r"[a-z]+:|/", path):  # those of 404.html are absolute
+                to = page.parent / path
+                missing += [] if (to / "index.html" if to.is_dir() else to).is_file() else [f"{page}: {link}"]
+    assert missing == []
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (380, "dark")])

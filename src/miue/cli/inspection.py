@@ -287,7 +287,7 @@ def _splits_of(bags: BagDataset) -> list[dict[str, Any]]:
             "instances": int(part.sizes.sum()),
         }
         record.update({f"class {name}": int(n) for name, n in zip(names, counts, strict=True)})
-        record["unlabeled"] = int((~part.labels.known & not_out).sum())
+        record["unlabelled"] = int((~part.labels.known & not_out).sum())
         record["known in distribution"] = int(part.is_ood.in_distribution.sum())
         for name in sorted(set(part.ood_sets) - {""}):
             record[f"OOD {name}"] = part.ood_sets.count(name)

@@ -21,7 +21,7 @@ def describe_labels(bags: BagDataset, columns: Mapping[str, str]) -> str:
     >>> import numpy as np
     >>> bags = BagDataset.from_arrays([np.ones((1, 2))] * 3, [0, 1, None], class_names=["normal", "tumor"])
     >>> describe_labels(bags, {"label": "diagnosis"})
-    "labels: column 'diagnosis' (normal 1, tumor 1, unlabeled 1; negative class: normal), patients: no column"
+    "labels: column 'diagnosis' (normal 1, tumor 1, without label 1; negative class: normal), patients: no column"
     """
     text = (
         f"labels: column {columns['label']!r} ({counts_of_classes(bags)})"
@@ -75,6 +75,6 @@ def counts_of_classes(bags: BagDataset) -> str:
     names = bags.class_names or tuple(str(number) for number in range(bags.num_classes))
     called = [f"class {name}:" if name.isdecimal() else name for name in names]  # before a number
     counts = [f"{name} {int((known == number).sum()):,}" for number, name in enumerate(called)]
-    unlabeled = len(bags) - len(known)
-    counts += [f"unlabeled {unlabeled:,}"] if unlabeled else []
+    missing = len(bags) - len(known)
+    counts += [f"without label {missing:,}"] if missing else []
     return f"{', '.join(counts)}; negative class: {names[0]}"

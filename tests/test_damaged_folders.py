@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -189,3 +190,16 @@ def test_a_checkpoint_with_metadata_of_another_kind_is_named(folder: Path) -> No
         save_file({"t0": np.zeros(3, np.float32)}, path, metadata={"structure": structure})
         with pytest.raises(MiueError, match="last.safetensors"):
             train(folder / "run", if_exists="resume")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "distances.safetensors"])
+def test_a_pipe_in_place_of_weights_is_refused_and_not_waited_for(name: str, folder: Path) -> None:
+    path = folder / "run" / name
+    path.unlink()
+    os.mkfifo(path)
+    writer = os.open(path, os.O_RDWR)  # else a reader that opens it would wait for ever
+    try:
+        with pytest.raises(StorageError, match=f"{name}': expected a file, got a pipe, a socket or a device"):
+            miue.Model.load(folder / "run")
+    finally:
+        os.close(writer)

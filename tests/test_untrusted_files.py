@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,9 @@ from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import DataError, MiueError, StorageError
+from miue.common.files import read_json
+from miue.common.nested import read_nested
+from miue.common.tables import read_header, read_text_columns
 from miue.datasets.image_files import has_split, read_idx
 from miue.datasets.mnist import mnist_bags
 from miue.datasets.musk import musk_bags
@@ -33,6 +37,7 @@ from miue.io.formats import contents_of, isolated, read_rows
 from miue.io.splits.files import read_splits
 from miue.io.store.store import read_store, write_store
 from miue.io.tables.long_table import read_long_table
+from miue.pathology.outlines import outlines
 from miue.pathology.tile_files import read_attributes, read_tiles
 
 FEATURES = made_files.features_of(7)
@@ -478,3 +483,29 @@ def test_a_file_of_coords_alone_has_no_features_and_that_is_said(tmp_path: Path)
     assert len(read_tiles(path).coords) == 7
     with pytest.raises(StorageError, match="a file of features as this command writes it"):
         read_attributes(path)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        read_header,
+        read_text_columns,
+        read_splits,
+        lambda path: read_splits(path.rename(path.with_suffix(".npz"))),
+        lambda path: read_json(path, what="calibration"),
+        read_nested,
+        lambda path: list(outlines(path)),
+        lambda path: list(outlines(path.rename(path.with_suffix(".xml")))),
+    ],
+)
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(
+    read: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    writer = os.open(tmp_path / "pipe", os.O_RDWR)  # else a reader that opens it would wait for ever
+    os.write(writer, b"bag_id,label\na,0\n")
+    try:
+        with pytest.raises(StorageError, match="expected a file, got a pipe, a socket or a device"):
+            read(tmp_path / "pipe")
+    finally:
+        os.close(writer)

@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -181,6 +182,7 @@ def read_json(path: Path, *, what: str) -> dict[str, Any]:
         StorageError: missing, or not a JSON object of text that can be written again.
     """
     item, fix = f"{what} {str(path)!r}", "the file is damaged or not what it claims to be; make it again"
+    refuse_special(item, path)
     try:
         text = path.read_text("utf-8")
         content = json.loads(text)
@@ -193,6 +195,21 @@ def read_json(path: Path, *, what: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise StorageError(item=item, wanted="a JSON object", got=type(content).__name__, fix=fix)
     return content
+
+
+def refuse_special(item: str, path: Path) -> None:
+    """Raise where ``path`` is a pipe or a device, of which reading waits for ever, or finds no end.
+
+    Raises:
+        StorageError: it is.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):  # what is not there is for the reader to say
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        fix = "write what comes out of it into a file, and pass that"
+        raise StorageError(item=item, wanted="a file", got="a pipe, a socket or a device", fix=fix)
 
 
 def refuse_unreadable(item: str, path: Path) -> None:

@@ -18,7 +18,7 @@ from pyarrow import csv, parquet
 from miue.common.claims import can_hold
 from miue.common.csv_text import DECIMAL_COMMA, first_undecodable, not_text, open_text, read_text_start
 from miue.common.errors import DataError, StorageError, first_repeated, lacking, no_such_file, not_readable
-from miue.common.files import atomic_file
+from miue.common.files import atomic_file, refuse_special
 
 MISSING = ["", "NA", "nan", "NaN"]
 TRUTH_VALUES = ("true", "false", "yes", "no", "t", "f", "y", "n")
@@ -187,6 +187,7 @@ def reading_table(path: Path, fix: str = "check the file") -> Iterator[None]:
         StorageError: missing, unreadable, or in another encoding than UTF-8 or UTF-16.
     """
     item = f"table {str(path)!r}"
+    refuse_special(item, path)
     try:
         yield
     except FileNotFoundError as error:

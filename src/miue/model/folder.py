@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from miue.common.errors import ConfigError, ModelError, StorageError, first_few, folder_name, not_readable
-from miue.common.files import check_format, file_sha256, read_json, refuse_unreadable
+from miue.common.files import check_format, file_sha256, read_json, refuse_special, refuse_unreadable
 from miue.common.user_warnings import warn_user
 from miue.methods import Method
 from miue.model.config import ModelConfig, build_method, weight_shapes
@@ -118,6 +118,7 @@ def read_shapes(folder: Path, saved: RunConfig, *, trust: bool = False) -> dict[
             got=error.got,
             fix=changed_code(others),
         ) from error
+    refuse_special(f"weights {str(path)!r}", path)
     try:
         with safe_open(path, "pt") as file:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
@@ -161,6 +162,7 @@ def read_distances(folder: Path, names: Sequence[str], *, trust: bool) -> dict[s
     if not names:
         return {}
     path = folder / "distances.safetensors"
+    refuse_special(f"distances {str(path)!r}", path)
     try:
         state = load_file(path)
     except (OSError, SafetensorError) as error:

@@ -407,6 +407,23 @@ def test_a_table_of_instances_that_lost_its_evidence_is_named(
         read_predictions(tmp_path / "p")
 
 
+@pytest.mark.parametrize("table", ["bags", "instances"])
+def test_a_table_that_lost_a_score_is_named_and_one_that_gained_one_is_read(
+    table: str, predictions: Predictions, tmp_path: Path
+) -> None:
+    changed = getattr(predictions, table).with_score("own", np.arange(len(getattr(predictions, table))) / 7)
+    replace(predictions, **{table: changed}).save(tmp_path / "p", table_format="csv")
+    assert "own" in getattr(read_predictions(tmp_path / "p"), table).scores
+    drop_column(tmp_path / "p" / f"{table}.csv", "score_own")
+    with pytest.raises(DataError, match=f"the score 'own' in {table}.csv, as predictions.json says, got no such"):
+        read_predictions(tmp_path / "p")
+    predictions.save(tmp_path / "q", table_format="csv")
+    file = tmp_path / "q" / f"{table}.csv"
+    heading, *rows = file.read_text().splitlines()
+    file.write_text("\n".join([f"{heading},score_more", *(f"{row},0.5" for row in rows)]) + "\n")
+    assert "more" in getattr(read_predictions(tmp_path / "q"), table).scores
+
+
 def test_predictions_of_before_say_nothing_of_the_kind_of_their_instances(
     predictions: Predictions, tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ VERSION = 1
 COMPRESSED_FROM = 20_000  # rows of a CSV table
 FORMATS = ("parquet", "csv")
 INSTANCE_DISTRIBUTION = "instance_distribution"  # of instances in CSV, whose columns no checksum keeps
+SCORES, INSTANCE_SCORES = "scores", "instance_scores"  # likewise: their names
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,6 +149,7 @@ class Predictions(PrintsAsTable):
             "format": FORMAT,
             "version": VERSION,
             **_sizes(self),
+            SCORES: list(self.bags.scores),
             "columns": {name: measure.describes for name, measure in MEASURES.items()},
             "provenance": self.provenance.to_json(),
         }
@@ -155,7 +157,7 @@ class Predictions(PrintsAsTable):
             rows = sum(part.rows for part in parts)
             summary |= {"instances": rows, "parts": [part.model_dump() for part in parts]}
         elif self.instances:
-            summary[INSTANCE_DISTRIBUTION] = _kind(self.instances)
+            summary |= {INSTANCE_DISTRIBUTION: _kind(self.instances), INSTANCE_SCORES: list(self.instances.scores)}
         write_json(folder / "predictions.json", summary)
 
 
@@ -262,6 +264,9 @@ def read_predictions(path: Path | str) -> Predictions:
         if summary.get(key) != read:
             wanted = f"{key} {summary.get(key)}, as predictions.json says"
             raise DataError(item=item, wanted=wanted, got=f"{read} in the tables", fix=fix)
+    _check_scores(predictions.bags, "bags.csv", summary.get(SCORES), item, fix)
+    if predictions.instances is not None and instances not in (None, folder / FOLDER):
+        _check_scores(predictions.instances, "instances.csv", summary.get(INSTANCE_SCORES), item, fix)
     classes, count = provenance.classes, predictions.bags.distribution.num_classes
     if classes and len(classes) != count:
         wanted = f"names of {count} classes, as there are in the tables, under classes in predictions.json"
@@ -294,6 +299,14 @@ def _sizes(predictions: Predictions) -> dict[str, Any]:
         "instances": 0 if predictions.instances is None else len(predictions.instances),
         "distribution": _kind(predictions.bags),
     }
+
+
+def _check_scores(table: PredictionTable, name: str, listed: Any, item: str, fix: str) -> None:
+    """Raise a ``DataError`` if a table lost a score that predictions.json lists; others may have been added."""
+    lost = [score for score in listed if score not in table.scores] if isinstance(listed, list) else []
+    if lost:
+        wanted = f"the score {lost[0]!r} in {name}, as predictions.json says"
+        raise DataError(item=item, wanted=wanted, got="no such column", fix=fix)
 
 
 def _kind(table: PredictionTable) -> str:

@@ -367,7 +367,7 @@ def test_ids_and_labels_of_any_column_are_read_by_their_values() -> None:
 def test_columns_of_several_lengths_and_numbers_beyond_single_precision_are_named() -> None:
     with pytest.raises(DataError, match="column 'g': expected 2 rows, as column 'f' has, got 1"):
         BagDataset.from_frame({"bag": ["a", "b"], "f": [1.0, 2.0], "g": [1.0]}, bag="bag")
-    with pytest.raises(DataError, match="bag 'a', row 0: expected finite features"):
+    with pytest.raises(DataError, match=r"column .f.: expected features that float32 can hold.*1e\+300"):
         BagDataset.from_frame({"bag": ["a", "b"], "f": [1e300, 2.0]}, bag="bag")
 
 

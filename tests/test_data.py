@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -25,6 +26,7 @@ from miue.datasets.drawing import DrawnBag, Pool, draw_bags, drawn_dataset, with
 from miue.datasets.gaussian import CENTERS, gaussian_bags
 from miue.datasets.image_files import read_idx, read_images
 from miue.datasets.mnist import mnist_bags
+from miue.io.load import load_bags
 
 SMALL = {"train": 20, "validation": 10, "test": 15}
 
@@ -233,6 +235,23 @@ def test_batches_pack_bags_in_the_order_asked(bags: BagDataset) -> None:
     assert np.array_equal(batch.instances.numpy(), expected)
     assert batch.segments.sizes.tolist() == bags.sizes[[5, 0]].tolist()
     assert batch.labels.tolist() == bags.labels.values[[5, 0]].tolist()
+
+
+def test_a_number_that_float32_cannot_hold_is_called_so_and_not_infinite(tmp_path: Path) -> None:
+    large = np.ones((4, 3))
+    large[2, 1] = -1e300
+    said = r"expected features that float32 can hold, of at most 3.4e\+38, got 1 number beyond it, first -1e\+300"
+    with pytest.raises(DataError, match=f"bag 'slide_1': {said}"):
+        BagDataset.from_arrays([large], ids=["slide_1"])
+    frame = pd.DataFrame(large, columns=list("abc")).assign(bag_id="s", label=0)
+    with pytest.raises(DataError, match=r"column 'b': .*got 1 number beyond it, first -1e\+300"):
+        BagDataset.from_frame(frame, bag="bag_id", label="label")
+    np.save(tmp_path / "s.npy", large)
+    with pytest.raises(DataError, match=said):
+        load_bags(tmp_path).bags.batch([0])
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(DataError, match=r"\(line 4, column 'b', which is infinite or beyond 3.4e\+38"):
+        load_bags(tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

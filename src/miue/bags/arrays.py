@@ -13,6 +13,7 @@ from torch import Tensor
 
 from miue.bags.feature_names import frame_columns
 from miue.bags.frames import read_columns
+from miue.bags.single_precision import in_single
 from miue.common.errors import DataError, first_repeated, lacking
 
 BYTES_AT_ONCE = 1 << 27
@@ -169,8 +170,7 @@ def bag_array(bag: Any, name: str) -> np.ndarray:
         what = f"{array.dtype} of shape {array.shape}"
         raise _not_numbers(name, what if array.shape else f"a value of type {type(bag).__name__}")
     if array.dtype != np.uint8 and array.dtype != np.float16:
-        with np.errstate(over="ignore"):  # infinity, which is refused
-            array = array.astype(np.float32, copy=False)
+        array = in_single(array, f"bag {name!r}")
     return array[..., None] if array.ndim == 3 else array
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from miue.bags.feature_names import frame_columns
 from miue.bags.rows import row_count
+from miue.bags.single_precision import in_single
 from miue.common.errors import DataError
 
 NO_NUMBERS = {"M": "dates", "m": "durations", "c": "complex numbers"}
@@ -61,8 +62,8 @@ def read_columns(frame: Any, names: Sequence[Any], dtype: type[np.floating], wha
     columns: list[np.ndarray] = []
     for name in names:
         item = f"{what}, column {str(name)!r}"
-        with np.errstate(over="ignore"):  # infinity, which is refused
-            columns.append(_numbers(frame[name], item).astype(dtype))
+        numbers = _numbers(frame[name], item)
+        columns.append(numbers.astype(dtype) if dtype == np.float64 else in_single(numbers, item))
         if len(columns[-1]) != len(columns[0]):
             wanted = f"{len(columns[0])} rows, as column {str(names[0])!r} has"
             raise row_count(item, wanted, str(len(columns[-1])))

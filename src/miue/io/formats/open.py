@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Shaped
 
+from miue.bags.single_precision import in_single
 from miue.common.errors import ConfigError
 from miue.io.formats.bag_paths import ending_of, takes_folders
 from miue.io.formats.base import Contents, OpenBag, OpenFile, bag_error, refuse_claim, refusing
@@ -74,9 +75,9 @@ def rows_here(path: Path, start: int, stop: int, *, statistics: bool = False) ->
         with refusing(path, "features that can be read", Exception):
             rows = np.asarray(features[0, start:stop] if _has_leading_one(features) else features[start:stop])
     if crops:
-        return rows.astype(np.float32).mean(1)
+        return in_single(rows, f"bag file {str(path)!r}").mean(1)
     rows = rows[..., None] if rows.ndim == 3 else rows
-    return rows.astype(_dtype_read(rows.dtype), copy=False)
+    return rows if _dtype_read(rows.dtype) == rows.dtype else in_single(rows, f"bag file {str(path)!r}")
 
 
 @contextmanager

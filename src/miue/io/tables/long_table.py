@@ -21,6 +21,7 @@ from miue.io.tables.columns import HOW_TO_CHOOSE, columns_by_meaning, may_number
 from miue.io.tables.table_files import TableFiles, name_of_bag
 
 FIX = f"check the file; columns of text are {', '.join(TEXT)} alone, or choose the features ({HOW_TO_CHOOSE})"
+LARGE = f", which is infinite or beyond {np.finfo(np.float32).max:.2g}, the most that float32 can hold"
 
 
 def read_long_table(
@@ -76,7 +77,9 @@ def read_long_table(
     rows = np.argsort(bag, kind="stable")
     values = np.empty((len(bag), len(chosen)), np.float32)
     not_finite = _fill(values, rows, parts_of_features)
-    bad = _without_rows(files, parts) | _by_bag(not_finite, chosen, cells[BAG], place_of)
+    place_in = np.argsort(rows)
+    too_large = {row for row, column in not_finite.items() if np.isinf(values[place_in[row], column])}
+    bad = _without_rows(files, parts) | _by_bag(not_finite, too_large, chosen, cells[BAG], place_of)
     bad |= {name: str(error) for name, error in unusable.items()}
     return RawBags(
         source=source,
@@ -245,7 +248,11 @@ def _repeats_note(bag: np.ndarray, values: np.ndarray, cells: Mapping[str, np.nd
 
 
 def _by_bag(
-    not_finite: Mapping[int, int], features: Sequence[str], bag_of: np.ndarray, place_of: Callable[[int], str]
+    not_finite: Mapping[int, int],
+    too_large: set[int],
+    features: Sequence[str],
+    bag_of: np.ndarray,
+    place_of: Callable[[int], str],
 ) -> dict[str, str]:
     rows: dict[str, list[int]] = {}
     for row in not_finite:
@@ -253,7 +260,7 @@ def _by_bag(
     sizes = Counter(bag_of.tolist()) if rows else {}
     return {
         bag: f"no finite number in {len(own)} of {sizes[bag]} rows ({place_of(own[0])}, "
-        f"column {features[not_finite[own[0]]]!r})"
+        f"column {features[not_finite[own[0]]]!r}{LARGE if own[0] in too_large else ''})"
         for bag, own in rows.items()
     }
 

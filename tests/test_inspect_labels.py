@@ -153,7 +153,7 @@ def test_where_no_bag_can_be_used_commands_say_why(command: str, folder: Path, t
     assert "expected at least one bag, got none of 1 (s39: " in said and "finite" in said
 
 
-def test_bags_without_a_patient_or_a_label_are_counted_in_one_word(folder: Path) -> None:
+def test_bags_without_a_patient_or_a_label_are_counted(folder: Path) -> None:
     rows = ["s00,neg,p0", "s01,pos,p0", "s02,neg,", "s03,,", "s04,pos,p1"]
     labels = folder.parent / "labels.csv"
     labels.write_text("\n".join(["slide_id,label,case_id", *rows]) + "\n")
@@ -165,3 +165,10 @@ def test_bags_without_a_patient_or_a_label_are_counted_in_one_word(folder: Path)
     )
     labels.write_text("slide_id,label,case_id\ns00,neg,s00\ns01,pos,s01\n")
     assert json.loads(run("inspect", folder, "--labels", labels, "--json", "--quiet"))["labels"].endswith("(2)")
+
+
+def test_the_line_of_labels_stays_one_line_whatever_classes_are_called(folder: Path) -> None:
+    labels = label_table(folder, [f"s{number:02d}" for number in range(39)])
+    labels.write_text(labels.read_text().replace("pos", '"po\ns\tx"'))
+    said = run("inspect", str(folder), "--labels", str(labels))
+    assert "po\\ns\\tx 19" in " ".join(said.split()) and "po\n" not in said

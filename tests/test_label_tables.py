@@ -41,6 +41,19 @@ def test_a_table_of_clam(tmp_path: Path) -> None:
     assert found.class_names() == ("normal", "tumor")
 
 
+def test_ids_that_excel_keeps_as_formulas_of_texts_are_these_texts(tmp_path: Path) -> None:
+    rows = '="001",="0070",tumor\n"=""001""","=""0071""",="normal"\n002,080,normal\n'
+    found = read_label_table(table(tmp_path, f"case_id,slide_id,label\n{rows}"))
+    assert (found.ids, found.patients) == (("0070", "0071", "080"), ("001", "001", "002"))
+    assert found.class_names() == ("normal", "tumor")
+
+
+def test_the_two_tables_of_stamp_as_formulas_of_texts(tmp_path: Path) -> None:
+    clinical = table(tmp_path, 'PATIENT,isMSIH\n="01",MSIH\n02,nonMSIH\n', "clini.csv")
+    slides = table(tmp_path, 'PATIENT,FILENAME\n01,01_a.h5\n="02",="02_a.h5"\n', "slide.csv")
+    assert read_label_table(clinical, slide_table=slides).ids == ("01_a.h5", "02_a.h5")
+
+
 def test_a_table_of_patho_bench_has_its_task_and_folds(tmp_path: Path) -> None:
     text = "case_id\tslide_id\tidh_status\tfold_0\tfold_1\na\ta1\t1\ttrain\ttest\nb\tb1\t0\ttest\ttrain\n"
     found = read_label_table(table(tmp_path, text, "k=all.tsv"))

@@ -24,6 +24,7 @@ Names of classes can be two of these.
 """
 FAILED_FORMULA = re.compile(r"#\S+[!?]|#GETTING_DATA|Err:\d{3}", re.IGNORECASE)
 """What spreadsheets of any language leave in a cell of which they could not compute the formula, such as #REF!."""
+TEXT_FORMULA = re.compile(r'="([^"]*)"')
 POSSIBLE_CLASSES = ("none", "unknown")
 MOST_EXACT = 2**53  # up to which float64 holds every whole number
 
@@ -56,6 +57,16 @@ def known_text(text: str) -> str:
     ('tumor', '', True)
     """
     return "" if text.strip().lower() in UNKNOWN_WORDS else normalize("NFC", text.strip())
+
+
+def text_of_formula(cell: str) -> str:
+    """Return the text of a formula that holds a text alone, by which Excel keeps zeros; other cells as they are.
+
+    >>> text_of_formula('="007"'), text_of_formula("=A1"), text_of_formula("007")
+    ('007', '=A1', '007')
+    """
+    match = TEXT_FORMULA.fullmatch(cell.strip())
+    return match[1] if match else cell
 
 
 def check_formulas(texts: Sequence[str], what: str, source: str, classes: Sequence[str] = ()) -> None:

@@ -81,6 +81,8 @@ def hints_at(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
     (["; there is 'A': without the folder"], ["; there is 'A', which differs in case or spaces"])
     >>> hints_at(["cats/A1.mp4", "A"], ["A1_i3d", "A10_i3d"])
     ["; there is 'A1_i3d', which begins with it", '']
+    >>> hints_at(["'007"], ["007"])
+    ["; there is '007': without the apostrophe, by which a spreadsheet keeps a text"]
     >>> hints_at(["20"], ["0020_B", "0021_A"])
     ["; there is '0020_B': did '0020' lose its zeros or gain a '.0'?"]
     """
@@ -91,6 +93,7 @@ def hints_at(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
         ),
         (", which differs in case or spaces", lambda text: " ".join(text.casefold().split())),
         (": without the folder", _last_part),
+        (": without the apostrophe, by which a spreadsheet keeps a text", lambda text: text.removeprefix("'")),
     )
     plain_names = [(strip_endings(name), name) for name in reversed(names)]
     by_key = [{key(plain): name for plain, name in plain_names} for _, key in slips]

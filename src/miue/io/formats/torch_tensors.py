@@ -17,6 +17,9 @@ from miue.io.formats.base import OpenFile, bag_error, refuse_claim, refusing
 from miue.io.formats.names import coords_name, features_name
 from miue.io.formats.tensors import as_numpy
 
+MAGIC = bytes.fromhex("6cfc9c46f9206aa85019")
+"""The number that torch writes at the start of a file that is no archive, as a pickle holds it."""
+
 _loading = Lock()  # the list of what may be loaded is the process's; one thread would end another's
 
 
@@ -38,6 +41,14 @@ def _loaded(path: Path) -> Any:
     with path.open("rb") as file:
         if not is_zipfile(file) and not _is_pickle(file):
             raise bag_error(path, "a file of torch", "a file of another kind")
+        if not is_zipfile(file) and not _is_of_torch(file):
+            got, fix = (
+                "a pickle that torch did not write, which can run code; nothing of it was loaded",
+                "save it anew",
+            )
+            raise bag_error(
+                path, "a file of torch", got, f"{fix} with torch.save, or an array with numpy.save as .npy"
+            )
         if is_zipfile(file):
             _refuse_inflating(path, file)
     try:
@@ -81,6 +92,12 @@ def _refuse_inflating(path: Path, file: BinaryIO) -> None:
 def _is_pickle(file: BinaryIO) -> bool:
     file.seek(0)
     return file.read(1) == b"\x80"
+
+
+def _is_of_torch(file: BinaryIO) -> bool:
+    """Return whether a pickle begins with the number that torch writes first where it makes no archive."""
+    file.seek(0)
+    return MAGIC in file.read(64)
 
 
 def _opened(path: Path, content: Any) -> OpenFile:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from miue.bags.column_names import BAG
 from miue.bags.dataset import BagDataset
+from miue.common.escapes import visible
 from miue.common.plural import plural
 
 
@@ -63,7 +64,7 @@ def describe_patients_alike(bags: BagDataset) -> str:
 
 
 def counts_of_classes(bags: BagDataset) -> str:
-    """Return how many bags have each class, and which class is the negative one.
+    """Return how many bags have each class, and which class is the negative one; names are on one line.
 
     >>> import numpy as np
     >>> counts_of_classes(BagDataset.from_arrays([np.ones((1, 2))] * 2, [0, 1], class_names=["no", "yes"]))
@@ -72,7 +73,7 @@ def counts_of_classes(bags: BagDataset) -> str:
     'class 0: 1, class 1: 1; negative class: 0'
     """
     known = bags.labels.values[bags.labels.known]
-    names = bags.class_names or tuple(str(number) for number in range(bags.num_classes))
+    names = [visible(name) for name in bags.class_names or map(str, range(bags.num_classes))]
     called = [f"class {name}:" if name.isdecimal() else name for name in names]  # before a number
     counts = [f"{name} {int((known == number).sum()):,}" for number, name in enumerate(called)]
     missing = len(bags) - len(known)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unicodedata import normalize
 
-from miue.bags.cells import check_formulas, known_text, row_name
+from miue.bags.cells import check_formulas, known_text, row_name, text_of_formula
 from miue.bags.classes import by_their_names, class_names, known_labels
 from miue.bags.column_names import BAG, LABEL_COLUMNS, PATIENT_COLUMNS, lower_case, numbers_rows
 from miue.bags.names import find_rows, named_twice, strip_endings, without_folder
@@ -154,8 +154,10 @@ def _rows_of_bags(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """Return the columns without rows that are of no bag.
 
     These are empty ones, as spreadsheets leave below a table, names of columns that are repeated, as in joined
-    tables, and the two rows below the names in clinical tables of TCGA: other names, and codes.
+    tables, and the two rows below the names in clinical tables of TCGA: other names, and codes. Of a formula that
+    is a text alone, as ="007", a cell is that text.
     """
+    columns = {name: list(map(text_of_formula, cells)) for name, cells in columns.items()}
     rows = [[cell.strip() for cell in cells] for cells in zip(*columns.values(), strict=True)]
     heading = [name.strip() for name in columns]
     codes = [cell for cell in (rows[1] if len(rows) > 1 else []) if cell]
@@ -237,7 +239,7 @@ def _joined(
     path: Path, columns: Mapping[str, list[str]], patients: str, slide_table: Path
 ) -> dict[str, list[str]]:
     """Return one row per slide: what the table says of its patient."""
-    slides = read_text_columns(slide_table)
+    slides = {name: list(map(text_of_formula, cells)) for name, cells in read_text_columns(slide_table).items()}
     owner = find_column(slides, PATIENT_COLUMNS, str(slide_table))
     files = find_column(slides, BAG_COLUMNS, str(slide_table))
     if owner is None or files is None:

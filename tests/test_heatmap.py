@@ -46,6 +46,12 @@ def test_painted_values_lie_where_the_patches_lie_and_keep_their_values(two_slid
     assert not np.isnan(picture[:, :50]).any()
 
 
+def test_control_characters_of_a_slides_name_are_visible_in_its_picture() -> None:
+    (patches,) = patches_by_slide(one_slide([[0, 0], [4, 0]], [0.1, 0.9]), 4)
+    figure = heatmap_figure(replace(patches, slide="a\x1b[31m\nb"), [probability_layer("tumor")], 1)
+    assert figure.get_suptitle().startswith("a\\x1b[31m\\nb   ·   2 patches")
+
+
 def test_overlapping_patches_are_averaged() -> None:
     (patches,) = patches_by_slide(one_slide([[0, 0], [2, 0]], [0.1, 0.9]), 4)
     picture = Canvas.of(patches, (0, 0, 6, 4)).paint(patches.probabilities[:, 1])

@@ -136,6 +136,12 @@ def test_numbers_of_instances_are_shown_in_full() -> None:
     )
 
 
+def test_a_reason_shows_as_many_digits_as_a_value_needs_to_differ_from_its_limit() -> None:
+    given = replace(worrying(), bags=worrying().bags.with_score("knn_mean", np.linspace(9, 9.0011, 12)))
+    reasons = [row["reason"] for row in worklist(given, Limits(distance=9.0005)).rows if FAR in row["reason"]]
+    assert "9.0011 > 9.0005" in reasons[0] and all("9.00 >" not in reason for reason in reasons)
+
+
 def test_limits_that_are_not_given_are_quantiles_of_the_validation_bags() -> None:
     """i / 100 is the quantile i / 100 of the values 1 / 100 to 99 / 100."""
     steps = np.arange(1, 100) / 100

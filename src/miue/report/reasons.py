@@ -179,7 +179,7 @@ def _between_classes(table: PredictionTable, limit: _Limit) -> Judgment:
     if limit.value is None:
         return Judgment(NO_LIMIT)
     most = table.probabilities.max(1)
-    words = [f"{BETWEEN} (probability {p:.2f} < {1 - limit.value:.3g})" for p in most]
+    words = [f"{BETWEEN} (probability {_compared(p, '<', 1 - limit.value)})" for p in most]
     begins = f"the predicted class has a probability below {1 - limit.value:.4g}, {limit.source}"
     return Judgment(begins, 1 - most > limit.value, words)
 
@@ -191,7 +191,7 @@ def _model_unsure(table: PredictionTable, limit: _Limit) -> Judgment:
     if limit.value is None:
         return Judgment(NO_LIMIT)
     values = table.uncertainty("mutual_information")
-    words = [f"{UNSURE} (mutual information {v:.3g} > {limit.value:.3g} nats)" for v in values]
+    words = [f"{UNSURE} (mutual information {_compared(v, '>', limit.value)} nats)" for v in values]
     begins = f"mutual information above {limit.value:.4g} nats, {limit.source}"
     return Judgment(begins, values > limit.value, words)
 
@@ -210,8 +210,20 @@ def _far_from_training(
     if limit.value is None:
         return Judgment(f"{NO_LIMIT}; there are fewer than {FEWEST} bags to compare with each other")
     sides = _unlike(table, lambda score: limit_of(score, None).value)
-    words = [f"{FAR} ({name} {v:.3g} > {limit.value:.3g}{side})" for v, side in zip(distance, sides, strict=True)]
+    words = [
+        f"{FAR} ({name} {_compared(v, '>', limit.value)}{side})" for v, side in zip(distance, sides, strict=True)
+    ]
     return Judgment(f"{name} above {limit.value:.4g}, {limit.source}", distance > limit.value, words)
+
+
+def _compared(value: float, sign: str, limit: float) -> str:
+    """Return a value beside its limit, with as many digits, at least three, as show that they differ.
+
+    >>> _compared(0.5, "<", 0.505), _compared(0.10331, ">", 0.10327)
+    ('0.5 < 0.505', '0.10331 > 0.10327')
+    """
+    digits = next((n for n in range(3, 17) if f"{value:.{n}g}" != f"{limit:.{n}g}"), 17)
+    return f"{value:.{digits}g} {sign} {limit:.{digits}g}"
 
 
 def _few_instances(counts: Int64[np.ndarray, "n"] | None, limit: _Limit) -> Judgment:

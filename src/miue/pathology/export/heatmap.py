@@ -15,6 +15,7 @@ from jaxtyping import Float64, Int64, UInt8
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from miue.common.escapes import visible
 from miue.common.files import atomic_file
 from miue.common.parts import DISTANCES
 from miue.common.plural import plural
@@ -210,7 +211,7 @@ def heatmap_figure(
         outlined = f"{plural(int(patches.flagged.sum()), 'patch')} outlined: {flags}"
         caption += "\n" + fill(outlined, LETTERS * panels)
     figure.suptitle(
-        f"{patches.slide}   ·   {caption}", x=0.01, ha="left", fontsize=11, color=INK, parse_math=False
+        f"{visible(patches.slide)}   ·   {caption}", x=0.01, ha="left", fontsize=11, color=INK, parse_math=False
     )
     return figure
 
@@ -226,7 +227,7 @@ def _draw_layer(
     axis: Any, layer: Layer, picture: np.ndarray, values: np.ndarray, place: Extent, *, alpha: float
 ) -> Any:
     """Draw the values of one layer, with its title above and their range below."""
-    axis.set_title(layer.title, loc="left", fontsize=10, color=INK, parse_math=False)
+    axis.set_title(visible(layer.title, keep="\n"), loc="left", fontsize=10, color=INK, parse_math=False)
     low, high, middle = map(_short, (values.min(), values.max(), np.median(values)))
     spread = f"here {low} to {high}, median {middle}"
     axis.set_xlabel(spread, fontsize=8, color=INK)

@@ -187,9 +187,11 @@ def test_an_unlikely_instance_takes_evidence_from_a_bag_of_daedl_but_not_its_cla
     features[1:, 0] = torch.tensor([1.0, 60.0])
     score = network.score(network.project(features[:1]), Segments.of(1)).logits.diff()
     if score < 0:
+        last = network.get_submodule("head.2")
+        assert isinstance(last, torch.nn.Linear)
         with torch.no_grad():
-            network.head[2].weight.mul_(-1)
-            network.head[2].bias.mul_(-1).add_(2)
+            last.weight.mul_(-1)
+            last.bias.mul_(-1).add_(2)
     few = model.predict([features[:2]], Segments.of(2), "bag-of-one").bags
     more = model.predict([features], Segments.of(3), "bag-of-one").bags
     assert few.predicted.item() == 1

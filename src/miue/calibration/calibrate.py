@@ -39,7 +39,7 @@ from miue.predictions.decisions import RESERVED
 from miue.predictions.error_model import ERROR_PROBABILITY
 from miue.predictions.folder import Predictions, check_predictions
 from miue.predictions.table import PredictionTable
-from miue.predictions.training_parts import refuse_training_bags
+from miue.predictions.training_parts import refuse_training_bags, training_rows
 
 STOPPED_EARLY = (
     "these bags also chose the epoch that training kept, so that the guarantees hold nearly, not exactly; "
@@ -106,7 +106,8 @@ def calibrate(
         check_predictions(like, "like")
         goals, rules_left_out = goals.keep_weighted()
         fix = "predict bags that are new to the model, or pass allow_training_bags=True"
-        refuse_training_bags(like.bags, "calibrate for", fix, allowed=allow_training_bags)
+        if not allow_training_bags:
+            refuse_training_bags(like.bags, "calibrate for", fix)
     trained_on = check_unseen(predictions.bags, allowed=allow_training_bags)
     of_bags = (table.bag_ids, table.labels, table.is_ood, table.patients)
     check_bags(*of_bags, goals, class_names=names, bags_of_patient=bags_of_patient, seed=seed)
@@ -175,8 +176,9 @@ def check_unseen(table: PredictionTable, *, allowed: bool = False) -> str:
         DataError: it was.
     """
     fix = "keep patients for calibration apart (a split of their own), or pass allow_training_bags=True"
-    trained = refuse_training_bags(table, "calibrate on", fix, allowed=allowed)
-    if trained:
+    if not allowed:
+        refuse_training_bags(table, "calibrate on", fix)
+    if trained := len(training_rows(table)):
         return f"the model was trained on {trained:,} of these bags: no guarantee holds"
     return STOPPED_EARLY if _stopped_training(table) else ""
 

@@ -66,7 +66,8 @@ def evaluate(
     own = metrics or {}
     check_own_metrics(own)
     fix = "evaluate bags of other patients, or pass allow_training_bags=True (--allow-training-bags)"
-    refuse_training_bags(predictions.bags, "evaluate", fix, allowed=allow_training_bags)
+    if not allow_training_bags:
+        refuse_training_bags(predictions.bags, "evaluate", fix)
     tables, decisions = predictions.levels(), predictions.bags.decisions
     rules, names = applied_calibration(predictions.provenance), predictions.provenance.classes
     measures = sum(len(table.uncertainty_names) for table in tables.values() if table)

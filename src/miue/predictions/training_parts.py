@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Int64
 
 from miue.common.errors import DataError, first_few
 from miue.predictions.table import PredictionTable
 
 
-def refuse_training_bags(table: PredictionTable, purpose: str, fix: str, *, allowed: bool = False) -> int:
-    """Raise where the model was trained on some of these bags, or on others of their patients; return how many.
+def training_rows(table: PredictionTable) -> Int64[np.ndarray, "k"]:
+    """Return the rows of bags that the model was trained on, or on others of their patients."""
+    parts = table.training_parts
+    return np.zeros(0, np.int64) if parts is None else np.flatnonzero(parts == "train")
+
+
+def refuse_training_bags(table: PredictionTable, purpose: str, fix: str) -> None:
+    """Raise where the model was trained on some of these bags, or on others of their patients.
 
     Args:
         table: predictions of bags.
         purpose: of the bags, such as "calibrate on".
         fix: what to do instead.
-        allowed: let them pass.
 
     Raises:
-        DataError: it was, and they are not allowed.
+        DataError: it was.
     """
-    if table.training_parts is None:
-        return 0
-    trained = np.flatnonzero(table.training_parts == "train")
-    if len(trained) and not allowed:
+    trained = training_rows(table)
+    if len(trained):
         names = first_few(repr(str(name)) for name in table.bag_ids[trained])
         raise DataError(
             item=f"the bags to {purpose}",
@@ -32,4 +36,3 @@ def refuse_training_bags(table: PredictionTable, purpose: str, fix: str, *, allo
             + names,
             fix=fix,
         )
-    return len(trained)

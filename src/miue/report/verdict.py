@@ -21,7 +21,7 @@ from miue.evaluation.metrics import Metric, mean_confidence
 from miue.predictions.decisions import Decisions
 from miue.predictions.distance_names import distance_of
 from miue.predictions.table import PredictionTable
-from miue.predictions.training_parts import refuse_training_bags
+from miue.predictions.training_parts import training_rows
 from miue.report.metrics_table import metric_values
 from miue.report.runs import Run
 
@@ -134,7 +134,7 @@ def _accuracy(
 
 def _trained_on(table: PredictionTable) -> list[str]:
     """Return how many bags the model was trained on: it is right more often on them than on new ones."""
-    count = refuse_training_bags(table, "report", "", allowed=True)
+    count = len(training_rows(table))
     return (
         [
             f"The model was trained on {count:,} of these {plural(len(table), 'bag')}, or on others of their "

@@ -15,7 +15,7 @@ from made_predictions import made_predictions
 from scipy import stats
 from sklearn.metrics import f1_score, matthews_corrcoef
 
-from miue.common.errors import ConfigError, StorageError
+from miue.common.errors import ConfigError, DataError
 from miue.evaluation import Metric, evaluate
 from miue.evaluation.metrics import NO_LABEL
 from miue.evaluation.own_metrics import NOT_FINITE, check_own_metrics, is_built_in, own_metrics
@@ -182,5 +182,5 @@ def test_cross_validations_are_compared_by_them(tmp_path: Path) -> None:
     assert table.rows[0][-1] == "112.000 ± 0.000"
     (tmp_path / "b" / "fold_1" / "seed_2" / "predictions" / "bags.csv").unlink()
     assert compare(folders)
-    with pytest.raises(StorageError, match="predictions"):
+    with pytest.raises(DataError, match="expected the table bags.csv"):
         compare(folders, metrics={"f1": f1})

@@ -319,7 +319,7 @@ BAD = {
     "no shifted slides": (
         remove("camelyon16/shifted"),
         with_blur,
-        "no such folder; miue data shift .*--kind blur --strength lighter --tiles",
+        "no such folder or file; miue data shift .*--kind blur --strength lighter --tiles",
     ),
     "a strength is missing": (remove("camelyon16/shifted/blur-light"), with_blur, "--kind blur --strength light "),
     "a copy is missing": (

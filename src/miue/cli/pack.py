@@ -22,7 +22,6 @@ from miue.common.terminal import say, show_result
 
 if TYPE_CHECKING:
     from miue.bags.dataset import BagDataset
-    from miue.io.loaded import LoadedBags
 
 
 @keeps_inputs
@@ -52,9 +51,12 @@ def data_pack(
     counted_later = source.skip_bad  # which bags are used is known once their values are read
     say_left_out(replace(opened, label_columns=None) if counted_later else opened)
 
-    def with_split(kept: BagDataset) -> LoadedBags:
-        usable = replace(opened, bags=kept)
-        return usable if source.splits is not None else draw_split(usable, VALIDATION_SHARE)
+    def with_split(kept: BagDataset) -> BagDataset:
+        nonlocal opened
+        opened = replace(opened, bags=kept)
+        if source.splits is None:
+            opened = draw_split(opened, VALIDATION_SHARE)
+        return opened.bags
 
     with kept_on_interrupt(lambda: kept_bags(out)):
         packed = pack(
@@ -65,13 +67,11 @@ def data_pack(
             skip_bad=source.skip_bad,
             overwrite=overwrite,
             progress=not quiet,
-            with_split=lambda kept: with_split(kept).bags,
+            with_split=with_split,
         )
     failed = packed.left_out[len(opened.left_out) :]
     for one in failed:
         say(f"left out: {one.bag}: {one.reason}", err=True)
-    bad = {one.bag for one in failed}
-    opened = with_split(opened.bags.subset([row for row, name in enumerate(opened.bags.ids) if name not in bad]))
     if counted_later and opened.labels:
         say(opened.labels, err=True)
     missing = len(packed.left_out)

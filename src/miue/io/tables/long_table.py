@@ -77,7 +77,7 @@ def read_long_table(
     rows = np.argsort(bag, kind="stable")
     values = np.empty((len(bag), len(chosen)), np.float32)
     not_finite = _fill(values, rows, parts_of_features)
-    place_in = np.argsort(rows)
+    place_in = np.argsort(rows) if not_finite else rows
     too_large = {row for row, column in not_finite.items() if np.isinf(values[place_in[row], column])}
     bad = _without_rows(files, parts) | _by_bag(not_finite, too_large, chosen, cells[BAG], place_of)
     bad |= {name: str(error) for name, error in unusable.items()}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from made_bags import separable_bags
+from scipy.sparse import csr_matrix
 from torch import nn
 
 import miue
@@ -120,6 +121,12 @@ def test_a_single_bag_is_told_to_be_a_list_of_one(model: miue.Model) -> None:
     bag: Any = np.ones((5, 6), np.float32)
     with pytest.raises(DataError, match=r"pass a single bag as a list of one, \[bag\]"):
         model.predict(bag)
+
+
+@pytest.mark.parametrize("rows", [np.ones((5, 3)).view(np.matrix), csr_matrix(np.ones((5, 3)))])
+def test_a_matrix_of_rows_is_not_taken_as_a_bag_for_each_row(model: miue.Model, rows: Any) -> None:
+    with pytest.raises(ConfigError, match=r"the bags: expected a BagDataset, got a value of type .*matrix"):
+        model.predict(rows)
 
 
 class _Returns(nn.Module):

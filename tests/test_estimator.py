@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 import sklearn
 from made_bags import separable_bags
+from scipy.sparse import csr_matrix
 from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -353,6 +354,8 @@ def test_every_field_of_the_training_config_is_a_parameter_with_its_default(
         ({"X": BagDataset.from_arrays([np.ones((2, 5))])}, "BagDataset; miue.train and Model.predict take"),
         ({"X": np.ones((6, 5)), "y": [0, 1] * 3}, "instances without bag_ids; pass bag_ids"),
         ({"X": {"a": np.ones((6, 5))}, "y": [0]}, "got a value of type dict"),
+        ({"X": csr_matrix(np.ones((6, 5))), "y": [0, 1] * 3}, "got a value of type csr_matrix; pass bag_ids"),
+        ({"X": np.ones((6, 5)).view(np.matrix), "y": [0, 1] * 3}, "got a value of type matrix; pass bag_ids"),
         ({"bag_ids": [0, 0, 1, 1, 2]}, "expected 5 rows, as many as bag_ids, got 6"),
         ({"bag_ids": [0, 0, 1, 1, None, 2]}, "row 4 of bag_ids: expected the id of a bag"),
         ({"bag_ids": [[0], [0], [1], [1], [2], [2]]}, "one id for each row"),

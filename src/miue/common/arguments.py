@@ -118,16 +118,24 @@ def check_value(item: str, value: Any, annotation: Any) -> Any:
 def several(value: Any) -> list[Any] | tuple[Any, ...] | None:
     """Return several values in their order as a list, or the tuple that they are; None for what is something else.
 
-    A text, a mapping, a set and a data frame are something else, although they can be iterated over: what is
-    then yielded are letters, keys, values in no order, and names of columns.
+    A text, a mapping, a set, a data frame and a matrix (sparse, or of NumPy) are something else, although they can
+    be iterated over: what is then yielded are letters, keys, values in no order, names of columns, and matrices of
+    one row.
     """
     if isinstance(value, list | tuple):
         return value
     if isinstance(value, str | bytes | os.PathLike | abc.Mapping | abc.Set) or hasattr(value, "columns"):
         return None
+    if is_matrix(value):
+        return None
     if isinstance(value, abc.Sequence | abc.Iterator | abc.ValuesView) or _has_axes(value):
         return list(value)
     return value.to_pylist() if hasattr(value, "to_pylist") else None  # a column of Arrow
+
+
+def is_matrix(value: Any) -> bool:
+    """Return whether a value is one sparse matrix or NumPy matrix, of which each row is a matrix again."""
+    return hasattr(value, "toarray") or hasattr(value, "getA")
 
 
 def _has_axes(value: Any) -> bool:

@@ -21,6 +21,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.feature_names import frame_columns
 from miue.bags.frames import check_columns, read_columns
 from miue.bags.rows import GroupedRows, row_count
+from miue.common.arguments import is_matrix
 from miue.common.errors import ConfigError, DataError
 from miue.common.option_types import Option
 from miue.common.plural import plural
@@ -367,8 +368,8 @@ def _groups_of_bags(groups: Any, rows: GroupedRows | None, count: int) -> list[A
 
 
 def _is_no_list(value: Any) -> bool:
-    """Return whether a value has no bags in an order, such as a path, a dict or a groupby of pandas."""
-    if isinstance(value, str | bytes | Mapping | Set) or hasattr(value, "groups"):
+    """Return whether a value has no bags in an order, such as a path, a dict, a matrix or a groupby of pandas."""
+    if isinstance(value, str | bytes | Mapping | Set) or hasattr(value, "groups") or is_matrix(value):
         return True
     return getattr(value, "ndim", 1) == 0 or not (hasattr(value, "__iter__") or hasattr(value, "__getitem__"))
 

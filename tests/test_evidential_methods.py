@@ -18,6 +18,7 @@ import miue
 from miue.bags.segments import BagBatch, Segments
 from miue.common.errors import ConfigError
 from miue.distributions import Categorical, Dirichlet, Draws, to_dirichlet
+from miue.distributions.measures import compute_measures
 from miue.evidence.losses import EvidentialLoss, kl_penalty, squared_error
 from miue.methods import DeepEnsemble, DensityAwareEDL, RelaxedEDL
 from miue.methods.density_aware_edl import Moments
@@ -126,6 +127,18 @@ def test_training_instances_whose_densities_differ_by_rounding_alone_can_be_pred
         assert model.extremes[0] < model.extremes[1]
         predicted = model.predict([model.encode(batch.instances)], batch.segments, "bag-of-one").instances
         assert predicted.alpha.isfinite().all()
+
+
+def test_an_instance_much_likelier_than_those_of_training_has_finite_measures_in_single_precision() -> None:
+    model, batch = build_method("daedl"), labelled_batch([4, 4])
+    model.fit_after_training([batch])
+    model.extremes[1] = model.extremes[0] + 1e-3  # as of instances that are about equally far from their mean
+    prediction = model._scaled(
+        model.distribution(torch.tensor([[10.0, -10.0, 1.0]]).double()), model.extremes[:1] + 5
+    )
+    assert prediction.alpha[0].log().tolist() == pytest.approx([80, -80, 80])
+    measures = torch.stack([*compute_measures(prediction).values()])
+    assert measures.float().isfinite().all()
 
 
 def test_the_relaxed_divergence_keeps_its_digits_in_single_precision() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from math import log, pi
+from math import exp, log, pi
 
 import torch
 from jaxtyping import Float
@@ -18,6 +18,8 @@ from miue.evidence.losses import kl_penalty, squared_error
 from miue.methods.base import BatchPrediction, Method
 from miue.networks.base import MILNetwork
 
+LIMITS = (exp(-80), exp(80))  # of alpha, so that single precision has room for every measure of it
+
 
 class DensityAwareEDL(Method):
     """DAEDL: a Dirichlet whose logits are scaled by the density of the features, alpha = exp(s · logits).
@@ -26,7 +28,8 @@ class DensityAwareEDL(Method):
     fitted to the features h of the training instances for each class, an instance's class being the label of its
     bag. s = max(0, (log p(h) − low) / (high − low)), low and high the extremes over training instances, so that
     an instance as unlikely as the least likely one has alpha = 1: no evidence. The log density of a bag is the
-    mean of those of its instances.
+    mean of those of its instances. s can be large where training instances are all about equally likely; log alpha
+    ends at ±80.
 
     Differs from the published code: covariances are shrunk (OAS), classes count by their share, and spectral norms
     are not bounded.
@@ -128,7 +131,7 @@ class DensityAwareEDL(Method):
 
     def _scaled(self, predicted: PredictiveDistribution, log_density: Float[Tensor, "n"]) -> Dirichlet:
         assert isinstance(predicted, Dirichlet)
-        return Dirichlet(predicted.alpha ** self.scale(log_density).unsqueeze(-1))
+        return Dirichlet((predicted.alpha ** self.scale(log_density).unsqueeze(-1)).clamp(*LIMITS))
 
     def _set_class(
         self, number: int, mean: Float[Tensor, "D"], covariance: Float[Tensor, "D D"], share: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -97,6 +98,16 @@ def test_the_mirel_loss_is_that_of_the_paper(network: str) -> None:
     for mine, theirs in pairs:
         if theirs is not None:
             torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.long
+def test_the_mirel_loss_of_very_large_bags_loses_no_digits() -> None:
+    torch.manual_seed(0)
+    model, batch = build("mirel", "mean", routing="through-residual"), batch_of([20_000, 3], [0, 1])
+    equal = torch.zeros_like(batch.instances)
+    exact = model.loss(replace(batch, instances=equal), 4).item()
+    single = model.float().loss(replace(batch, instances=equal.float()), 4).item()
+    assert single == pytest.approx(exact, rel=1e-5)
 
 
 def taught(routing: str) -> dict[str, bool]:

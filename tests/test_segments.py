@@ -94,6 +94,29 @@ def test_sums_of_very_large_bags_lose_no_digits() -> None:
     assert torch.zeros(1, 1).index_add(0, torch.zeros(len(equal), dtype=torch.int64), equal) > 100_900  # naive
 
 
+@pytest.mark.parametrize("sizes", [[200_000], [200_000] + [1] * 500], ids=["one large bag", "among many of one"])
+def test_gradients_of_attention_over_very_large_bags_lose_no_digits(sizes: list[int]) -> None:
+    logits = torch.full((sum(sizes), 1), -60.0)  # pooled by an attention that is the same for all
+    gradients = []
+    for dtype in (torch.float32, torch.float64):
+        scores = torch.zeros(sum(sizes), 1, dtype=dtype).requires_grad_()
+        attention = segment_softmax(scores, Segments.of(*sizes))
+        upstream = logits.to(dtype) + torch.arange(sum(sizes), dtype=dtype)[:, None].remainder(7)
+        gradients.append(torch.autograd.grad(attention, scores, upstream)[0].double())
+    single, double = (gradient / gradient.abs().amax() for gradient in gradients)
+    torch.testing.assert_close(single, double, rtol=0, atol=1e-4)
+
+
+def test_products_over_very_large_bags_lose_no_digits() -> None:
+    segments, equal = Segments.of(500_000), torch.full((500_000, 2), 0.3)
+    weights = torch.full((500_000, 1), 1 / 500_000)
+    assert segment_weighted_sum(equal, weights, segments).flatten().tolist() == pytest.approx([0.3] * 2, rel=2e-4)
+    keys = torch.ones(1, 1, 2, requires_grad=True)
+    segment_products(equal, keys, segments).backward(weights)
+    assert keys.grad is not None
+    assert keys.grad.flatten().tolist() == pytest.approx([0.3] * 2, rel=2e-4)
+
+
 @pytest.mark.parametrize("reduction", [segment_logsumexp, segment_softmax])
 def test_scores_of_a_thousand_do_not_overflow(reduction: Callable[..., Tensor]) -> None:
     scores = torch.tensor([1000.0, 999.0, -1000.0], requires_grad=True)

@@ -17,6 +17,9 @@ from miue.common.errors import DataError
 from miue.common.plural import plural
 
 LARGE = 512  # mean bag size from which one sum or matrix product per bag beats scattered addition on a CPU
+LONG = (
+    4096  # rows up to which a running sum in float32, as of scattered addition or a matrix product, keeps 4 digits
+)
 
 
 class Segments:
@@ -74,7 +77,9 @@ class Segments:
 
         Scattered addition in float32 takes the mean of a million times 0.1 for 0.101.
         """
-        return self.num_instances >= LARGE * self.num_bags
+        return self.num_instances >= LARGE * self.num_bags or (
+            self.num_instances > LONG and int(self.sizes.max()) > LONG
+        )
 
     @cached_property
     def offsets(self) -> Int64[Tensor, "starts"]:
@@ -116,7 +121,12 @@ class Segments:
 
 def per_instance(values: Shaped[Tensor, "B *D"], segments: Segments) -> Shaped[Tensor, "N *D"]:
     """Repeat each bag's value for each of its instances: (B, …) → (N, …)."""
-    return values if segments.are_singletons else values.index_select(0, segments.index)
+    if segments.are_singletons:
+        return values
+    if segments.are_large:  # whose gradient is a sum over each bag, not scattered addition
+        pairs = zip(values, segments.sizes.tolist(), strict=True)
+        return torch.cat([value.expand(size, *value.shape) for value, size in pairs])
+    return values.index_select(0, segments.index)
 
 
 def segment_sum(values: Float[Tensor, "N *D"], segments: Segments) -> Float[Tensor, "B *D"]:
@@ -188,7 +198,7 @@ def segment_weighted_sum(
     """Σ over each bag of weight × value, for each of K columns of weights."""
     if segments.are_large:
         pairs = zip(segments.split(weights), segments.split(values), strict=True)
-        return torch.stack([weight.T @ value for weight, value in pairs])
+        return torch.stack([_product(weight, value) for weight, value in pairs])
     return segment_sum(weights.unsqueeze(2) * values.unsqueeze(1), segments)
 
 
@@ -198,8 +208,14 @@ def segment_products(
     """Products of each instance with the K keys of its bag."""
     if segments.are_large:  # without a copy of the keys for each instance
         pairs = zip(segments.split(values), keys, strict=True)
-        return torch.cat([value @ key.T for value, key in pairs])
+        return torch.cat([part @ key.T for value, key in pairs for part in value.split(LONG)])
     return torch.einsum("nd,nkd->nk", values, per_instance(keys, segments))
+
+
+def _product(weights: Float[Tensor, "n K"], values: Float[Tensor, "n D"]) -> Float[Tensor, "K D"]:
+    """Return the transposed weights times the values, ``LONG`` rows at a time."""
+    pairs = zip(weights.split(LONG), values.split(LONG), strict=True)
+    return torch.stack([weight.T @ value for weight, value in pairs]).sum(0)
 
 
 @dataclass(frozen=True)

@@ -107,10 +107,8 @@ class MIREL(FisherEDL):
             epoch,
         )
         bags = batch.segments.num_bags
-        instance_losses = torch.zeros_like(losses[:bags]).index_add(
-            0, supervision.bag, supervision.weight * losses[bags:]
-        )
-        return (losses[:bags] + self.instance_coefficient * instance_losses).mean()
+        of_instances = (supervision.weight * losses[bags:]).sum()
+        return (losses[:bags].sum() + self.instance_coefficient * of_instances) / bags
 
     def instance_distribution(
         self, features: Float[Tensor, "N D"], logits: Float[Tensor, "N C"], estimator: str

@@ -107,6 +107,16 @@ def test_a_version_that_is_too_new_or_none_is_refused(version: object) -> None:
         check_format({"format": "f", "version": version}, item="i", format_name="f", version=1, fix="update")
 
 
+@pytest.mark.parametrize(
+    ("content", "got"), [({"format": "g"}, "format 'g'"), ({}, "a file that states no format")]
+)
+def test_the_file_of_another_program_is_not_called_one_of_another_version(
+    content: dict[str, str], got: str
+) -> None:
+    with pytest.raises(StorageError, match=f"format 'f', got {got}; choose another"):
+        check_format(content, item="i", format_name="f", version=1, fix="update")
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
 def test_the_device_that_is_always_full_is_reported(tmp_path: Path) -> None:
     expected = pytest.raises(StorageError, match="No space left on device")

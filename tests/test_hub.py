@@ -14,7 +14,9 @@ import shutil
 import sys
 import tempfile
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -63,7 +65,18 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def create(repo_id: str, *, private: bool, exist_ok: bool) -> str:
         return f"{huggingface_hub.constants.ENDPOINT}/{repo_id}"
 
-    def upload(*, repo_id: str, folder_path: Path, allow_patterns: list[str], commit_message: str) -> None:
+    def upload(
+        *,
+        repo_id: str,
+        folder_path: Path,
+        allow_patterns: list[str],
+        commit_message: str,
+        delete_patterns: list[str] = [],  # noqa: B006 - as that of the Hub, which only reads it
+    ) -> None:
+        there = list((remote / repo_id).iterdir()) if (remote / repo_id).is_dir() else []
+        for file in there:
+            if any(fnmatch(file.name, pattern) for pattern in delete_patterns):
+                file.unlink()
         copy(folder_path, remote / repo_id, allow_patterns)
 
     def download(repo_id: str, *, revision: str | None, local_dir: str, allow_patterns: list[str]) -> None:
@@ -279,6 +292,30 @@ def test_files_that_are_not_those_of_the_card_are_refused(run: Path, hub: Path, 
     pull("someone/model", tmp_path / "pulled", overwrite=True)
 
 
+def test_nothing_of_an_earlier_model_stays_in_a_repository(
+    run: Path, bags: BagDataset, hub: Path, tmp_path: Path
+) -> None:
+    """With a calibration of other weights, the pulled model would refuse to predict."""
+    goals = {"deferral": None, "class_names": ["0", "1"], "allow_training_bags": True}
+    calibration = miue.calibrate(miue.Model.load(run).predict(bags), **goals)  # type: ignore[arg-type]
+    calibration.save(run / "calibration.json")
+    write_card(run)
+    push(run, "someone/model")
+    (hub / "someone/model" / "notes.txt").write_text("ours")
+    miue.train(bags, out=tmp_path / "b", settings={"max_epochs": 1, "seed": 7}, progress=False, device="cpu")
+    write_card(tmp_path / "b")
+    push(tmp_path / "b", "someone/model")
+    assert not (hub / "someone/model" / "calibration.json").exists()
+    assert (hub / "someone/model" / "notes.txt").read_text() == "ours"
+    shutil.copy(run / "calibration.json", hub / "someone/model")  # as an earlier miue left it
+    with pytest.warns(
+        UserWarning, match="'someone/model': left out calibration.json, of another model: README.md"
+    ):
+        model = pull("someone/model", tmp_path / "pulled")
+    assert not (tmp_path / "pulled" / "calibration.json").exists()
+    model.predict(bags)
+
+
 def test_a_name_that_no_repository_has_is_said(tmp_path: Path) -> None:
     for call in (lambda: pull("./runs/model", tmp_path / "out"), lambda: pull("a/b/c", tmp_path / "out")):
         with pytest.raises(StorageError, match="a name such as OWNER/NAME, got"):
@@ -313,7 +350,19 @@ def test_what_cannot_be_loaded_is_not_left_behind(run: Path, hub: Path, tmp_path
     write_card(run)
     push(run, "someone/model")
     (hub / "someone" / "model" / "model.safetensors").write_bytes(b"cut off")
-    with pytest.raises(ModelError, match="^weights 'model.safetensors' of repository 'someone/model' of the"):
+    with pytest.raises(
+        StorageError, match="expected the weights of its card, .*; pull again; if it says the same"
+    ):
+        pull("someone/model", tmp_path / "pulled")
+    (hub / "someone" / "model" / CARD).unlink()
+    said = (
+        "^weights 'model.safetensors' of repository 'someone/model' of the .*; ask who maintains the repository$"
+    )
+    with pytest.raises(ModelError, match=said):
+        pull("someone/model", tmp_path / "pulled")
+    (hub / "someone" / "model" / "config.json").write_text('{"model_type": "bert"}')
+    said = "^model of repository 'someone/model' of .* got a file that states no format; choose another"
+    with pytest.raises(StorageError, match=said):
         pull("someone/model", tmp_path / "pulled")
     assert not (tmp_path / "pulled").exists()
     with pytest.raises(StorageError, match="no such repository"):
@@ -355,28 +404,59 @@ def test_other_weights_than_the_card_names_are_refused(
 
 def faults_of_downloads() -> list[Any]:
     """What huggingface_hub lets through: of its client, of an answer that is no JSON, and its own."""
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub import errors
 
-    client = HfHubHTTPError.__bases__[0]
-    status = "404 Client Error. (Request ID: 1)\n\nRevision Not Found for url: https://x.\nPlease check."
+    client = errors.HfHubHTTPError.__bases__[0]
+
+    def answered(kind: type[Exception], status: int, said: str) -> Exception:
+        error = kind.__new__(kind)
+        error.args = (said,)
+        error.response = SimpleNamespace(status_code=status, headers={})  # type: ignore[attr-defined]
+        return error
+
+    def behind(cause: Exception) -> OSError:
+        error = OSError(f"Got: HfHubHTTPError: {cause}")
+        error.__cause__ = cause
+        return error
+
+    http, network = errors.HfHubHTTPError, "; check the network, and HF_ENDPOINT"
+    absent = "404 Client Error. (Request ID: 1)\n\nRepository Not Found for url: https://x.\nPlease check."
+    full = "(Request ID: 1)\n\n403 Forbidden: storage limit reached.\nMake sure your token"
     return [
-        (client("timed out"), "got timed out;"),
-        (json.JSONDecodeError("Expecting value", "<html>", 0), "got an answer that is not the Hub's: Expecting"),
-        (OSError(status), r"got 404 Client Error. \(Request ID: 1\) Revision Not Found for url: https://x.;"),
-        (OSError("Got: ConnectError: refused\nAn error happened"), "got ConnectError: refused;"),
+        (client("timed out"), f"to reach it, got timed out{network}"),
+        (
+            json.JSONDecodeError("Expecting value", "<html>", 0),
+            "to reach it, got an answer that is not the Hub's: Exp",
+        ),
+        (
+            OSError("Got: ConnectError: refused\nAn error happened"),
+            f"to reach it, got ConnectError: refused{network}",
+        ),
+        (
+            answered(errors.RepositoryNotFoundError, 404, absent),
+            "leave to use it, got 404 Client Error. Repository Not Found for url: https://x; check the name",
+        ),
+        (
+            answered(errors.RevisionNotFoundError, 404, ""),
+            "a branch, tag or commit 'v9', got none of that name; see",
+        ),
+        (answered(errors.GatedRepoError, 403, "403"), "leave to read it, got 403; ask for access on its page"),
+        (answered(http, 403, full), "leave to use it, got 403 Forbidden: storage limit reached; if that is not"),
+        (answered(http, 401, "401 bad token"), "leave to use it, got 401 bad token; .* or set HF_TOKEN"),
+        (behind(answered(http, 503, "down")), "an answer, got HfHubHTTPError: down; wait a while"),
     ]
 
 
 @pytest.mark.parametrize(("fault", "said"), faults_of_downloads())
-def test_what_goes_wrong_on_the_way_is_said(
+def test_what_goes_wrong_on_the_way_is_said_with_what_helps(
     fault: Exception, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def download(*_: object, **__: object) -> None:
         raise fault
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    with pytest.raises(StorageError, match=f"repository 'someone/model' .* to reach it, {said}"):
-        pull("someone/model", tmp_path / "out")
+    with pytest.raises(StorageError, match=f"repository 'someone/model' .* expected {said}"):
+        pull("someone/model", tmp_path / "out", revision="v9")
     assert not list(tmp_path.iterdir())
 
 

@@ -253,10 +253,14 @@ def check_format(content: dict[str, Any], *, item: str, format_name: str, versio
     """Raise unless ``content`` says it is of the given format, in a version up to ``version``.
 
     Raises:
-        StorageError: another format, a newer version, or one that is no number.
+        StorageError: another format, a newer version, or one that is no number; only with these does ``fix`` help.
     """
     stored = content.get("version", 0)
-    if content.get("format") != format_name or type(stored) is not int or not 0 <= stored <= version:
+    if content.get("format") != format_name:
+        got = f"format {content['format']!r}" if "format" in content else "a file that states no format"
+        fix = "choose another: miue did not write this one, or wrote it for something else"
+        raise StorageError(item=item, wanted=f"format {format_name!r}", got=got, fix=fix)
+    if type(stored) is not int or not 0 <= stored <= version:
         raise StorageError(
             item=item,
             wanted=f"format {format_name!r} up to version {version}",

@@ -6,26 +6,33 @@ import json
 import os
 import re
 import shutil
+from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from miue.common.errors import MiueError, StorageError, cannot_write, no_room_behind
+from miue.common.errors import MiueError, StorageError, cannot_write, causes_of, no_room_behind
 from miue.common.extras import import_extra
 from miue.common.files import atomic_folder
 from miue.common.folder_kinds import MODEL
+from miue.common.user_warnings import warn_user
 from miue.hub.card import CARD, file_digests, listed_digests
-from miue.model.folder import MODEL_FILES
+from miue.model.folder import MODEL_FILES, SAVE_AGAIN
 from miue.model.model import Model
 
 NEEDED = MODEL_FILES[:2]
 """Config and weights, without which there is no model."""
+WEIGHTS = NEEDED[1]
+ASK_OWNER = "ask who maintains the repository"
+PULL_AGAIN = f"pull again; if it says the same, {ASK_OWNER}"
 FILES = (*MODEL_FILES, CARD)
 """What travels: JSON, tensors and the card. Nothing else is sent or fetched, and none of it holds code."""
 
 
 def push(folder: Path | str, repository: str, *, private: bool = True, trust: bool = False) -> str:
     """Upload a model's folder and return its address; checkpoints, logs and trackers are not uploaded.
+
+    Files of a model that was pushed there before and that this one lacks, such as a calibration, are removed.
 
     Args:
         folder: a model with a card.
@@ -57,6 +64,7 @@ def push(folder: Path | str, repository: str, *, private: bool = True, trust: bo
             repo_id=repository,
             folder_path=folder,
             allow_patterns=list(FILES),
+            delete_patterns=list(MODEL_FILES),  # of an earlier model, such as its calibration
             commit_message=f"miue model, weights {model.weights_sha256[:12]}",
         )
     except _errors() as error:
@@ -88,7 +96,7 @@ def pull(
         except _errors() as error:
             if full := no_room_behind(error):
                 raise cannot_write(Path(fetched), full) from error
-            raise _refused(repository, error) from error
+            raise _refused(repository, error, revision) from error
         missing = [name for name in NEEDED if not (Path(fetched) / name).is_file()]
         if missing:
             raise StorageError(
@@ -97,27 +105,40 @@ def pull(
                 got=f"a repository without {' and '.join(missing)}",
                 fix="check the name and the revision, or push the model again",
             )
-        for name in FILES:
-            if (Path(fetched) / name).is_file():
-                shutil.copyfile(Path(fetched) / name, folder / name)
-        _check_card(folder, _loaded(folder, repository, trust=trust), repository)
+        for name in _files_of_card(Path(fetched), repository):
+            shutil.copyfile(Path(fetched) / name, folder / name)
+        _check_card(folder, repository)
+        _loaded(folder, repository, trust=trust)
     return Model.load(out, trust=trust)
 
 
-def _check_card(folder: Path, model: Model, repository: str) -> None:
+def _files_of_card(fetched: Path, repository: str) -> list[str]:
+    """Return the names of what was fetched, without files of another model that its card does not list."""
+    found = [name for name in FILES if (fetched / name).is_file()]
+    listed = {*listed_digests(_read_card(fetched)), CARD}
+    others = [name for name in found if name not in listed]
+    if len(listed) == 1 or not others:  # cards once listed none
+        return found
+    warn_user(
+        f"repository {repository!r}: left out {' and '.join(others)}, of another model: {CARD} does not list it"
+    )
+    return [name for name in found if name in listed]
+
+
+def _check_card(folder: Path, repository: str) -> None:
     """Raise where the card names weights or other files by their SHA-256, and others were fetched.
 
     Raises:
         StorageError: they are damaged, or the card belongs to another model.
     """
     card, digests = _read_card(folder), file_digests(folder)
-    named = re.findall(r"\b[0-9a-f]{64}\b", card)
-    if named and model.weights_sha256 not in named:
+    weights, named = digests[WEIGHTS], re.findall(r"\b[0-9a-f]{64}\b", card)
+    if named and weights not in named:
         raise StorageError(
             item=f"repository {repository!r} of the Hugging Face Hub",
             wanted=f"the weights of its card, {CARD}, with SHA-256 {named[0]}",
-            got=f"weights with SHA-256 {model.weights_sha256}",
-            fix="pull again; if it says the same, ask who maintains the repository",
+            got=f"weights with SHA-256 {weights}",
+            fix=PULL_AGAIN,
         )
     for name, digest in listed_digests(card).items():
         if digests.get(name) != digest:
@@ -125,7 +146,7 @@ def _check_card(folder: Path, model: Model, repository: str) -> None:
                 item=f"repository {repository!r} of the Hugging Face Hub",
                 wanted=f"the {name} of its card, {CARD}, with SHA-256 {digest}",
                 got=f"one with SHA-256 {digests[name]}" if name in digests else "none",
-                fix="pull again; if it says the same, ask who maintains the repository",
+                fix=PULL_AGAIN,
             )
 
 
@@ -134,9 +155,10 @@ def _loaded(folder: Path, repository: str, *, trust: bool) -> Model:
     try:
         return Model.load(folder, trust=trust)
     except MiueError as error:
-        file = error.item.replace(f"{folder}{os.sep}", "")
+        file = error.item.replace(f"{folder}{os.sep}", "").replace(f" {str(folder)!r}", "")
         item = f"{file} of repository {repository!r} of the Hugging Face Hub"
-        raise type(error)(item=item, wanted=error.wanted, got=error.got, fix=error.fix) from error
+        fix = ASK_OWNER if error.fix == SAVE_AGAIN else error.fix
+        raise type(error)(item=item, wanted=error.wanted, got=error.got, fix=fix) from error
 
 
 def _read_card(folder: Path) -> str:
@@ -155,23 +177,41 @@ def _errors() -> tuple[type[Exception], ...]:
     return *HfHubHTTPError.__bases__, OSError, ValueError  # the first base is that of all errors of its client
 
 
-def _refused(repository: str, error: Exception) -> StorageError:
-    from huggingface_hub.errors import HFValidationError
+def _refused(repository: str, error: Exception, revision: str | None = None) -> StorageError:
+    """Return what the Hub, or the way there, said, with what helps against just that."""
+    from huggingface_hub.errors import HFValidationError, RevisionNotFoundError
 
+    item = f"repository {repository!r} of the Hugging Face Hub"
+    if isinstance(error, HFValidationError):
+        fix = "correct the name; a model in a folder of this machine is used as it is"
+        return StorageError(item=item, wanted="a name such as OWNER/NAME", got=repr(repository), fix=fix)
+    if isinstance(error, RevisionNotFoundError):
+        wanted, fix = f"a branch, tag or commit {revision or 'main'!r}", "see on its page which it has"
+        return StorageError(item=item, wanted=wanted, got="none of that name", fix=fix)
     status, _, reason = (str(error).strip() or type(error).__name__).partition("\n\n")
     got = " ".join(part.split("\n")[0] for part in (status, reason) if part).removeprefix("Got: ")
+    got = re.sub(r"\s*\(Request ID: [^)]*\)\s*", " ", got).strip().rstrip(".")
     if isinstance(error, json.JSONDecodeError):
         got = f"an answer that is not the Hub's: {got}"
-    if isinstance(error, HFValidationError):
-        return StorageError(
-            item=f"repository {repository!r} of the Hugging Face Hub",
-            wanted="a name such as OWNER/NAME",
-            got=repr(repository),
-            fix="correct the name; a model in a folder of this machine is used as it is",
-        )
-    return StorageError(
-        item=f"repository {repository!r} of the Hugging Face Hub",
-        wanted="to reach it",
-        got=got,
-        fix="check the name and the network, and log in with: hf auth login",
-    )
+    wanted, fix = _wanted_of_hub(error)
+    return StorageError(item=item, wanted=wanted, got=got, fix=fix)
+
+
+def _wanted_of_hub(error: Exception) -> tuple[str, str]:
+    """Return what was wanted of the Hub, and what to do, by the status that it answered, if it did."""
+    from huggingface_hub.constants import is_offline_mode
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError
+
+    log_in = "log in with: hf auth login, or set HF_TOKEN, which comes first"
+    answers = [cause.response.status_code for cause in causes_of(error) if isinstance(cause, HfHubHTTPError)]
+    if is_offline_mode():
+        return "to reach it", "unset HF_HUB_OFFLINE"
+    if not answers:
+        return "to reach it", "check the network, and HF_ENDPOINT if it is set"
+    if isinstance(error, GatedRepoError):
+        return "leave to read it", f"ask for access on its page, and {log_in}"
+    if answers[0] == HTTPStatus.TOO_MANY_REQUESTS or answers[0] >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return "an answer", "wait a while, then give the same command again"
+    if answers[0] == HTTPStatus.FORBIDDEN:
+        return "leave to use it", f"if that is not the reason itself, choose a token with more rights: {log_in}"
+    return "leave to use it", f"check the name and, if it is private, {log_in}"

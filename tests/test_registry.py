@@ -57,6 +57,12 @@ def test_a_name_like_none_may_be_that_of_a_package_that_is_not_installed() -> No
         miue.NETWORKS["zzz"]
 
 
+@pytest.mark.parametrize("name", ["my_parts.Pooling", "my_parts.Attention"])
+def test_an_import_path_with_a_dot_before_the_class_is_answered_with_one_with_a_colon(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"did you mean '{name.replace('.', ':')}'"):
+        miue.NETWORKS[name]
+
+
 def test_a_part_can_be_registered_and_replaced_but_not_take_a_name_of_miue() -> None:
     registry = numbers()
     assert registry.register("Two", 2.0) == 2.0

@@ -137,8 +137,10 @@ class Registry(Mapping[str, P], Generic[P]):
             self._loaded[key] = import_part(self._own[key])
             return self._loaded[key]
         if key not in self._entry_points:
+            module, _, last = name.rpartition(".")
+            path = f"{module}:{last}" if module and not name.startswith(".") else None  # of a class, with a colon
             fix = "choose one of these, or install the package that brings it"
-            raise unknown_name(self.kind, name, self, fix=fix)
+            raise unknown_name(self.kind, name, self, path, fix)
         if key in self._rivals:
             raise self._brought_twice(name, self._rivals[key])
         self._loaded[key] = self._load(self._entry_points[key])

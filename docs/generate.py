@@ -72,7 +72,8 @@ def paths_of(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
 
 def commands_page() -> str:
     """Return the page of all commands."""
-    assert set(paths_of(get_command(app))) == set(COMMANDS[1:])
+    unlisted = set(paths_of(get_command(app))) ^ set(COMMANDS[1:])
+    assert not unlisted, f"COMMANDS must list each command once: {unlisted}"
     parts = ["# All commands", "", "Generated from `--help`."]
     for path in COMMANDS:
         name = " ".join(("miue", *path))

@@ -10,10 +10,13 @@ import h5py
 import numpy as np
 import pytest
 from made_slides import GRID, STEP, alpha_of, export, prediction_table
+from typer.main import get_command
 
 import miue
 from miue.bags.coords import Coords, grid_step
+from miue.cli import app
 from miue.common.errors import ConfigError, DataError, StorageError
+from miue.pathology.export.folders import KINDS
 from miue.pathology.export.patches import class_names, file_names
 from miue.pathology.slides import SlideFiles, open_slide
 from miue.predictions.folder import Predictions, read_predictions
@@ -286,3 +289,16 @@ def test_an_export_that_there_is_not_is_refused_with_the_nearest(two_slides: Pre
     with pytest.raises(ConfigError, match="option of arrays 'merge'"):
         miue.export(two_slides, tmp_path / "x", "arrays", merge=True)
     assert not (tmp_path / "x").exists()
+
+
+def test_every_export_is_listed_wherever_exports_are() -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    (option,) = (one for one in commands["predict"].params if "--export" in one.opts)
+    page = Path(__file__).resolve().parents[1] / "docs" / "interfaces.md"
+    assert set(commands["export"].commands) == set(KINDS)
+    for name, text in (
+        ("predict --export", option.help),
+        ("miue.export", miue.export.__doc__),
+        ("interfaces.md", page.read_text(encoding="utf-8")),
+    ):
+        assert [kind for kind in KINDS if kind not in text] == [], name

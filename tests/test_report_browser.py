@@ -456,6 +456,7 @@ def test_no_rule_of_accessibility_is_broken_seriously(
     shown.page.wait_for_selector("#bag-plot svg.main-svg")
     shown.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert grave_violations(shown.page) == []
+    assert shown.page.locator("table:not(:has(caption))").count() == 0
     shown.context.close()
 
 

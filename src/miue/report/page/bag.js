@@ -58,7 +58,7 @@ function bagHead(bag) {
   const truth = labels[bag] < 0 ? "label unknown" : `label: ${data.classes[labels[bag]]}`;
   const origin = setName(bag) ? `known to be out of distribution (${setName(bag)})` : stated[bag] ? "known to be in distribution" : "not known to be in or out of distribution";
   return element("div", { class: "bag-head" },
-    element("div", {}, element("h3", {}, `Bag ${data.bags.id[bag]}`), element("p", { class: "quiet" }, `${truth}; ${origin}${patientOf(bag) ? "; patient " + patientOf(bag) : ""}`)),
+    element("div", {}, element("h3", {}, "Bag ", element("bdi", {}, data.bags.id[bag])), element("p", { class: "quiet" }, `${truth}; ${origin}${patientOf(bag) ? "; patient " + patientOf(bag) : ""}`)),
     element("button", { type: "button", onclick: closeBag }, "Close"));
 }
 
@@ -74,7 +74,7 @@ function bagPredictions(bag) {
   const lacking = data.runs.some((run, number) => names.some((name) => !Number.isFinite(measureOf(number, name)?.[bag] ?? NaN)));
   const why = lacking ? element("p", { class: "quiet below" }, "—: these predictions lack this bag, or their method has no such measure (softmax has no evidence).") : null;
   const numbers = element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Predictions of this bag" },
-    element("table", { class: "measures" }, element("thead", {}, element("tr", {}, ...["", ...data.runs.map((run) => run.title)].map((text) => element("th", { scope: "col", class: "whole" }, text)))), element("tbody", {}, ...rows)));
+    element("table", { class: "measures" }, element("caption", { class: "hidden" }, "Predictions of this bag"), element("thead", {}, element("tr", {}, ...["", ...data.runs.map((run) => run.title)].map((text) => element("th", { scope: "col", class: "whole" }, text)))), element("tbody", {}, ...rows)));
   return element("div", {}, numbers, why, ...bagDecisions(bag));
 }
 
@@ -303,6 +303,8 @@ function drawInstanceTable(shown, names) {
     shown.flagged ? element("td", { class: isFlagged(shown, place) ? "flag" : null }, isFlagged(shown, place) ? "flagged" : "no") : null,
     element("td", {}, instanceKind(shown, place)),
     element("td", {}, decimal(shown.probability[place])), element("td", {}, decimal(shown.uncertainty[place]))));
-  const most = order.length > IN_TABLE ? element("caption", {}, `The ${IN_TABLE} most uncertain of ${count(order.length)}`) : null;
-  byId("bag-instances").replaceChildren(...(most ? [most] : []), element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));
+  const caption = order.length > IN_TABLE
+    ? element("caption", {}, `The ${IN_TABLE} most uncertain of ${count(order.length)}`)
+    : element("caption", { class: "hidden" }, "Instances of this bag");
+  byId("bag-instances").replaceChildren(caption, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));
 }

@@ -140,7 +140,7 @@ function bagRow(bag, run) {
   const cells = COLUMNS.map((column) => {
     const value = column.of(bag, run);
     if (column.key === "id") {
-      const open = element("button", { type: "button", class: "link", title: value, "data-bag": bag, onclick: () => openBag(bag) }, value);
+      const open = element("button", { type: "button", class: "link", title: value, "data-bag": bag, onclick: () => openBag(bag) }, element("bdi", {}, value));
       return element("th", { scope: "row", class: "text" }, open);
     }
     const text = column.words ? value : ["size", "flags"].includes(column.key) ? (Number.isNaN(value) ? "—" : count(value)) : decimal(value);

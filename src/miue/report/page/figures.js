@@ -121,7 +121,7 @@ function drawDistributionNumbers(groups) {
     return element("tr", {}, element("th", { scope: "row", class: "text", title: group.name }, group.name),
       ...[count(group.count), `${median} (${low} to ${high})`, ...(detects ? [detected] : [])].map((text) => element("td", {}, text)));
   });
-  byId("distributions-table").replaceChildren(element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));
+  byId("distributions-table").replaceChildren(element("caption", { class: "hidden" }, "Numbers of the figure"), element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));
 }
 
 function startFigures() {

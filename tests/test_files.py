@@ -117,6 +117,12 @@ def test_the_file_of_another_program_is_not_called_one_of_another_version(
         check_format(content, item="i", format_name="f", version=1, fix="update")
 
 
+def test_a_file_that_could_not_be_written_is_named_by_where_it_was_to_be(tmp_path: Path) -> None:
+    expected = pytest.raises(StorageError, match=f"^'{tmp_path}/folder/part'")
+    with expected, atomic_folder(tmp_path / "folder", KIND) as temporary, atomic_file(temporary / "part"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
 def test_the_device_that_is_always_full_is_reported(tmp_path: Path) -> None:
     expected = pytest.raises(StorageError, match="No space left on device")

@@ -18,6 +18,7 @@ from typing import Any
 from miue.common.errors import (
     NO_ROOM,
     StorageError,
+    WriteError,
     cannot_write,
     is_denied,
     may_not_read,
@@ -95,6 +96,9 @@ def atomic_folder(path: Path, kind: FolderKind, *, overwrite: bool = False) -> I
             _remove(_moved_aside(path))
         except OSError as error:
             raise _failed(path, temporary, error) from error
+        except WriteError as error:  # of a file within, which has no such place
+            item = error.item.replace(str(temporary), str(path))
+            raise WriteError(item=item, wanted=error.wanted, got=error.got, fix=error.fix) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
             _put_back(path)

@@ -301,4 +301,4 @@ def test_every_export_is_listed_wherever_exports_are() -> None:
         ("miue.export", miue.export.__doc__),
         ("interfaces.md", page.read_text(encoding="utf-8")),
     ):
-        assert [kind for kind in KINDS if kind not in text] == [], name
+        assert [kind for kind in KINDS if kind not in str(text)] == [], name

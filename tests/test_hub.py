@@ -71,7 +71,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         folder_path: Path,
         allow_patterns: list[str],
         commit_message: str,
-        delete_patterns: list[str] = [],  # noqa: B006 - as that of the Hub, which only reads it
+        delete_patterns: list[str],
     ) -> None:
         there = list((remote / repo_id).iterdir()) if (remote / repo_id).is_dir() else []
         for file in there:

@@ -17,9 +17,7 @@ from miue.common.errors import DataError
 from miue.common.plural import plural
 
 LARGE = 512  # mean bag size from which one sum or matrix product per bag beats scattered addition on a CPU
-LONG = (
-    4096  # rows up to which a running sum in float32, as of scattered addition or a matrix product, keeps 4 digits
-)
+LONG = 4096  # rows up to which a running sum in float32 (scattered addition, a matrix product) keeps four digits
 
 
 class Segments:

@@ -326,7 +326,7 @@ def export_beside(
         except DataError as error:
             again = shlex.join(_words(folder, kind, slides, skip_bad=skip_bad))
             kept = f"{error.fix}; the predictions are kept in {str(folder)!r}, to export with {again!r}"
-            raise DataError(item=error.item, wanted=error.wanted, got=error.got, fix=kept) from error
+            raise error.replaced(fix=kept) from error
         say_left_out(written.left_out)
         say(f"{kind} of {plural(written.slides, 'slide')} written to {folder / kind}", err=to_stderr)
 

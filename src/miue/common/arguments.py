@@ -124,9 +124,9 @@ def several(value: Any) -> list[Any] | tuple[Any, ...] | None:
     """
     if isinstance(value, list | tuple):
         return value
-    if isinstance(value, str | bytes | os.PathLike | abc.Mapping | abc.Set) or hasattr(value, "columns"):
+    if isinstance(value, str | bytes | os.PathLike | abc.Mapping | abc.Set):
         return None
-    if is_matrix(value):
+    if hasattr(value, "columns") or is_matrix(value):
         return None
     if isinstance(value, abc.Sequence | abc.Iterator | abc.ValuesView) or _has_axes(value):
         return list(value)

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from miue.common.escapes import shortened, visible
 from miue.common.folder_kinds import kind_of
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 Name = TypeVar("Name", bound=Hashable)
+Kind = TypeVar("Kind", bound="MiueError")
 
 SAME_FILES = "give every machine the same files at the same paths"
 LONGEST_PART = 600  # characters of each of the four parts in a message
@@ -47,12 +48,17 @@ class MiueError(Exception):
         parts = [shortened(visible(str(part)), LONGEST_PART) for part in (item, wanted, got, fix)]
         super().__init__("{}: expected {}, got {}; {}".format(*parts))
 
+    def replaced(self, **parts: str) -> Self:
+        """Return the same error with another item, fix, or other part, to be raised from this one."""
+        kept = {"item": self.item, "wanted": self.wanted, "got": self.got, "fix": self.fix}
+        return _build_again(type(self), **{**kept, **parts})
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how another process builds it again, such as the one that waits for a worker of joblib."""
         return _build_again, (type(self), self.item, self.wanted, self.got, self.fix), self.__dict__
 
 
-def _build_again(kind: type[MiueError], item: str, wanted: str, got: str, fix: str) -> MiueError:
+def _build_again(kind: type[Kind], item: str, wanted: str, got: str, fix: str) -> Kind:
     error = kind.__new__(kind)  # whatever a subclass asks for
     MiueError.__init__(error, item=item, wanted=wanted, got=got, fix=fix)
     return error

@@ -97,8 +97,7 @@ def atomic_folder(path: Path, kind: FolderKind, *, overwrite: bool = False) -> I
         except OSError as error:
             raise _failed(path, temporary, error) from error
         except WriteError as error:  # of a file within, which has no such place
-            item = error.item.replace(str(temporary), str(path))
-            raise WriteError(item=item, wanted=error.wanted, got=error.got, fix=error.fix) from error
+            raise error.replaced(item=error.item.replace(str(temporary), str(path))) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
             _put_back(path)

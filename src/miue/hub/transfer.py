@@ -108,21 +108,18 @@ def pull(
         for name in _files_of_card(Path(fetched), repository):
             shutil.copyfile(Path(fetched) / name, folder / name)
         _check_card(folder, repository)
-        _loaded(folder, repository, trust=trust)
-    return Model.load(out, trust=trust)
+        return _loaded(folder, repository, trust=trust)
 
 
 def _files_of_card(fetched: Path, repository: str) -> list[str]:
     """Return the names of what was fetched, without files of another model that its card does not list."""
     found = [name for name in FILES if (fetched / name).is_file()]
-    listed = {*listed_digests(_read_card(fetched)), CARD}
-    others = [name for name in found if name not in listed]
-    if len(listed) == 1 or not others:  # cards once listed none
-        return found
-    warn_user(
-        f"repository {repository!r}: left out {' and '.join(others)}, of another model: {CARD} does not list it"
-    )
-    return [name for name in found if name in listed]
+    listed = listed_digests(_read_card(fetched))  # none in cards of once
+    others = [name for name in found if listed and name not in (*listed, CARD)]
+    if others:
+        left_out = f"left out {' and '.join(others)}, of another model: {CARD} does not list it"
+        warn_user(f"repository {repository!r}: {left_out}")
+    return [name for name in found if name not in others]
 
 
 def _check_card(folder: Path, repository: str) -> None:
@@ -158,7 +155,7 @@ def _loaded(folder: Path, repository: str, *, trust: bool) -> Model:
         file = error.item.replace(f"{folder}{os.sep}", "").replace(f" {str(folder)!r}", "")
         item = f"{file} of repository {repository!r} of the Hugging Face Hub"
         fix = ASK_OWNER if error.fix == SAVE_AGAIN else error.fix
-        raise type(error)(item=item, wanted=error.wanted, got=error.got, fix=fix) from error
+        raise error.replaced(item=item, fix=fix) from error
 
 
 def _read_card(folder: Path) -> str:
@@ -203,15 +200,16 @@ def _wanted_of_hub(error: Exception) -> tuple[str, str]:
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError
 
     log_in = "log in with: hf auth login, or set HF_TOKEN, which comes first"
-    answers = [cause.response.status_code for cause in causes_of(error) if isinstance(cause, HfHubHTTPError)]
+    answers = (cause.response.status_code for cause in causes_of(error) if isinstance(cause, HfHubHTTPError))
+    status = next(answers, None)
     if is_offline_mode():
         return "to reach it", "unset HF_HUB_OFFLINE"
-    if not answers:
+    if status is None:
         return "to reach it", "check the network, and HF_ENDPOINT if it is set"
     if isinstance(error, GatedRepoError):
         return "leave to read it", f"ask for access on its page, and {log_in}"
-    if answers[0] == HTTPStatus.TOO_MANY_REQUESTS or answers[0] >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    if status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return "an answer", "wait a while, then give the same command again"
-    if answers[0] == HTTPStatus.FORBIDDEN:
+    if status == HTTPStatus.FORBIDDEN:
         return "leave to use it", f"if that is not the reason itself, choose a token with more rights: {log_in}"
     return "leave to use it", f"check the name and, if it is private, {log_in}"

@@ -57,7 +57,7 @@ def read_table(
         item = re.sub(r"column '\w+'", lambda match: called.get(match[0], match[0]), error.item)
         if item == error.item:
             raise
-        raise DataError(item=item, wanted=error.wanted, got=error.got, fix=error.fix) from error
+        raise error.replaced(item=item) from error
 
 
 def _table_from_columns(
@@ -123,7 +123,7 @@ def _calibrated(columns: Mapping[str, np.ndarray], name: str) -> PredictiveDistr
         return read_distribution(calibrated, name) if calibrated else None
     except DataError as error:  # which names columns without the prefix
         item = f"the columns {CALIBRATED_PREFIX}… of {error.item}"
-        raise DataError(item=item, wanted=error.wanted, got=error.got, fix=error.fix) from error
+        raise error.replaced(item=item) from error
 
 
 def read_flagged(values: np.ndarray, name: str) -> Bool[np.ndarray, "n"]:
@@ -187,12 +187,7 @@ def read_distribution(columns: Mapping[str, np.ndarray], name: str) -> Predictiv
                     return Draws(torch.from_numpy(values), torch.from_numpy(expected))
                 return kind(torch.from_numpy(values))
             except DataError as error:
-                raise DataError(
-                    item=f"table {name!r}, {_in_table(error.item, name)}",
-                    wanted=error.wanted,
-                    got=error.got,
-                    fix=error.fix,
-                ) from error
+                raise error.replaced(item=f"table {name!r}, {_in_table(error.item, name)}") from error
     raise DataError(
         item=f"table {name!r}",
         wanted="columns alpha_0, alpha_1, … or p_0, p_1, … (p_1 alone for two classes)",

@@ -30,20 +30,16 @@ from miue.common.result_table import ResultTable
 from miue.common.terminal import show_table
 from miue.distributions import Categorical, Dirichlet
 from miue.evaluation import evaluate
-from miue.evaluation.default_measures import detection_score
-from miue.evaluation.evaluate_level import evaluate_level
-from miue.evaluation.evaluation import Evaluation
-from miue.evaluation.metrics import (
-    NO_INSTANCE_LABEL,
-    NO_LABEL,
-    Judged,
-    Metric,
-    Owners,
+from miue.evaluation.class_metrics import (
     brier_score,
     confidence_bins,
     expected_calibration_error,
     negative_log_likelihood,
 )
+from miue.evaluation.default_measures import detection_score
+from miue.evaluation.evaluate_level import evaluate_level
+from miue.evaluation.evaluation import Evaluation
+from miue.evaluation.metrics import NO_INSTANCE_LABEL, NO_LABEL, Judged, Metric, Owners
 from miue.evaluation.ranking import (
     Ranking,
     area_under_risk_coverage,

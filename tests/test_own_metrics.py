@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,19 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 
 from miue.common.errors import ConfigError, DataError
 from miue.evaluation import Metric, evaluate
-from miue.evaluation.metrics import NO_LABEL
+from miue.evaluation.class_metrics import METRICS, NamedMetric
+from miue.evaluation.metrics import NO_LABEL, Judged, Owners, WeightedMetric, mean_over_items
 from miue.evaluation.own_metrics import NOT_FINITE, check_own_metrics, is_built_in, own_metrics
+from miue.hub.card import _listed_metrics
 from miue.io.splits.draw import make_folds
 from miue.model.recipe import Recipe
 from miue.predictions.folder import Predictions, read_predictions
 from miue.predictions.table import PredictionTable
+from miue.report.levels import Resampling
+from miue.report.report import write_report
 from miue.selection.comparison import compare
 from miue.selection.cross_validation import cross_validate
-from miue.selection.summaries import Value, summarize
+from miue.selection.summaries import Value, is_share, summarize
 
 
 def f1(table: PredictionTable) -> float:
@@ -139,6 +144,27 @@ def test_an_error_of_the_function_names_the_metric() -> None:
 def test_the_names_of_all_metrics_of_miue_are_known() -> None:
     found = evaluate(made_predictions(bags=60, classes=3))
     assert all(is_built_in(name) for _, name, _ in found.metrics())
+
+
+def test_a_metric_is_added_to_miue_in_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def error(judged: Judged, owners: Owners) -> WeightedMetric:
+        return mean_over_items(1.0 - judged.correct, owners)
+
+    added = NamedMetric("Err.", "error", "share of errors", "what it says", "lower", "in errors", error)
+    monkeypatch.setitem(METRICS, "error", added)
+    predictions = made_predictions(bags=60)
+    found = evaluate(predictions)
+    accuracy = found.bags.metrics["accuracy"].value
+    assert accuracy is not None
+    wrong = 1 - accuracy
+    assert found.bags.metrics["error"].value == found.to_json()["bags"]["metrics"]["error"] == pytest.approx(wrong)
+    assert re.search(rf"^\W*Err\.\W+{wrong:.4f}", repr(found), re.MULTILINE)
+    assert "Err. in errors" in repr(found)
+    write_report(tmp_path / "r.html", [("a", predictions)], resampling=Resampling(20))
+    page = (tmp_path / "r.html").read_text()
+    assert "error ↓" in page and "what it says" in page
+    assert _listed_metrics(found.to_json()["bags"])["error"] == pytest.approx(wrong)
+    assert is_built_in("error") and not is_share("error")
 
 
 def test_the_interval_of_a_metric_of_a_user_has_no_bounds() -> None:

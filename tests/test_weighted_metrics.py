@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
-from miue.evaluation import metrics, ranking
+from miue.evaluation import class_metrics, ranking
 from miue.evaluation.metrics import NO_LABEL, Judged, Metric, Owners, WeightedMetric
 from miue.evaluation.ranking import area_under_risk_coverage, auroc
 
@@ -32,9 +32,9 @@ def of_judged(metric: Callable[..., WeightedMetric]) -> Callable[..., WeightedMe
     return lambda probabilities, labels, owners=None: metric(Judged.of(probabilities, labels), owners)
 
 
-accuracy, brier_score = of_judged(metrics.accuracy), of_judged(metrics.brier_score)
-expected_calibration_error = of_judged(metrics.expected_calibration_error)
-negative_log_likelihood = of_judged(metrics.negative_log_likelihood)
+accuracy, brier_score = of_judged(class_metrics.accuracy), of_judged(class_metrics.brier_score)
+expected_calibration_error = of_judged(class_metrics.expected_calibration_error)
+negative_log_likelihood = of_judged(class_metrics.negative_log_likelihood)
 
 
 def class_auroc(probabilities: np.ndarray, labels: np.ndarray, owners: Owners | None = None) -> WeightedMetric:

@@ -11,15 +11,8 @@ from jaxtyping import Bool, Float64
 from miue.bags.drawing import group_by_patient
 from miue.calibration import Calibration
 from miue.calibration.binomial import grouped_error_interval
-from miue.evaluation.metrics import (
-    NO_LABEL,
-    NONE_KNOWN_IN,
-    Judged,
-    Metric,
-    brier_score,
-    expected_calibration_error,
-    negative_log_likelihood,
-)
+from miue.evaluation.class_metrics import brier_score, expected_calibration_error, negative_log_likelihood
+from miue.evaluation.metrics import NO_LABEL, NONE_KNOWN_IN, Judged, Metric
 from miue.predictions.decisions import Decisions
 from miue.predictions.table import PredictionTable
 

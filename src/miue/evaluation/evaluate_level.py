@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float64
 
+from miue.evaluation.class_metrics import METRICS, mean_confidence, overconfidence, recall
 from miue.evaluation.default_measures import default_measures, detection_score, error_measure
 from miue.evaluation.items import Items
 from miue.evaluation.level import LevelEvaluation, Separations
@@ -20,23 +21,12 @@ from miue.evaluation.metrics import (
     Owners,
     Separation,
     WeightedMetric,
-    accuracy,
-    brier_score,
-    expected_calibration_error,
-    mean_confidence,
-    negative_log_likelihood,
-    overconfidence,
-    recall,
 )
 from miue.evaluation.ranking import Ranking, class_auroc, ranked_auroc, ranked_risk_coverage
 from miue.predictions.table import PredictionTable
 
 CORRECTNESS = ("correct", "misclassified")
 DISTRIBUTION = ("in-distribution", "out-of-distribution")
-INTERVALS = (
-    *("accuracy", "auroc", "balanced_accuracy", "ece", "brier", "nll", "aurc"),
-    *("mean_confidence", "overconfidence", "confidence"),
-)
 NONE = np.empty(0)
 Visit = Callable[[str, Ranking, Ranking], None]
 
@@ -90,18 +80,17 @@ def evaluate_level(
         for name, metric in class_metrics.items()
     }
     recall_by_class = {str(number): of_classes.pop(f"{RECALL}{number}") for number in range(len(items.confusion))}
-    metrics = {
-        **of_classes,
-        "ue": Metric.mean_of([confidence.auroc, *(one.auroc for one in detection.values())])
+    of_classes["ue"] = (
+        Metric.mean_of([confidence.auroc, *(one.auroc for one in detection.values())])
         if detection
-        else Metric.undefined(NONE_KNOWN_OUT if items.is_in.any() else NEITHER_KNOWN),
-    }
+        else Metric.undefined(NONE_KNOWN_OUT if items.is_in.any() else NEITHER_KNOWN)
+    )
     return LevelEvaluation(
         len(table),
         len(items.labels),
         int(items.is_in.sum()),
         int(items.is_out.sum()),
-        metrics,
+        {name: of_classes[name] for name in METRICS},
         recall_by_class,
         items.confusion,
         confidence_measure,
@@ -149,15 +138,17 @@ class ResampledLevel:
                 self._metrics[f"{prefix} {name}"] = ranked_auroc(compared, self._items.is_in, self._owners)
 
     def metrics(self) -> dict[str, WeightedMetric]:
-        """Return accuracy, auroc, balanced_accuracy, ece, brier, nll, mean_confidence, overconfidence, others.
+        """Return those of ``METRICS`` but "ue", which others make up, mean_confidence, overconfidence, and others.
 
-        These are "recall NUMBER" of each class, and of what was added aurc, confidence and "ood SET" by the
-        paper's measures, "errors" by ``error_measure`` and "detection SET" by ``detection_score``.
+        These are "recall NUMBER" of each class, and of what was added confidence and "ood SET" by the paper's
+        measures, "errors" by ``error_measure`` and "detection SET" by ``detection_score``.
         """
+        named = [name for name in METRICS if name != "ue"]
+        further = ["mean_confidence", "overconfidence", "confidence"]
         order = ["ood", "detection"]
         sets = [f"{prefix} {name}" for name in self._items.ood_sets for prefix in order]
         recalls = [name for name in self._metrics if name.startswith(RECALL)]
-        return {name: self._metrics[name] for name in [*INTERVALS, *recalls, "errors", *sets]}
+        return {name: self._metrics[name] for name in [*named, *further, *recalls, "errors", *sets]}
 
 
 def default_metrics(table: PredictionTable, owners: Owners) -> dict[str, WeightedMetric]:
@@ -185,11 +176,8 @@ def _class_metrics(
         f"{RECALL}{number}": recall(items.results, items.labels, number, owners, names) for number in classes
     }
     return {
-        "accuracy": accuracy(items.results, owners),
         "auroc": class_auroc(probabilities, items.labels, len(classes), owners, names),
         "balanced_accuracy": WeightedMetric.mean_of(list(recalls.values())),
         **recalls,
-        "ece": expected_calibration_error(items.results, owners),
-        "brier": brier_score(items.results, owners),
-        "nll": negative_log_likelihood(items.results, owners),
+        **{name: one.of(items.results, owners) for name, one in METRICS.items() if one.of is not None},
     }

@@ -1,20 +1,15 @@
-"""Metrics of predictions: each one function of the weights of items, a value or the reason why there is none."""
+"""What metrics are made of: values or reasons why there is none, weights of items, what labels say of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, Integer
-from scipy.special import entr
 
-from miue.common.plural import plural
-
-ECE_BINS = 15
 RECALL = "recall "
 """What the name of the recall of a class begins with; the number of the class follows."""
-UNITS = "In %; Brier from 0 to 2, NLL in nats."
 NO_LABEL = (
     "no labeled item: give labels of bags with --labels TABLE, of instances with --instance-labels TABLE, to "
     "'miue predict' (in Python to load_bags, as labels and instance_labels), or fill the column 'label'"
@@ -206,32 +201,6 @@ class Judged:
         return len(self) > 0 and bool(self.correct.all() or not self.correct.any())
 
 
-def accuracy(judged: Judged, owners: Owners | None = None) -> WeightedMetric:
-    """Share of items whose most probable class is their label."""
-    owners = owners or Owners.one(len(judged))
-    return replace(_mean(judged.correct.astype(np.float64), owners), pairs=(owners.compared(judged.correct),))
-
-
-def recall(
-    judged: Judged,
-    labels: Int64[np.ndarray, "n"],
-    number: int,
-    owners: Owners | None = None,
-    names: Sequence[str] = (),
-) -> WeightedMetric:
-    """Share of the items of a class that are predicted as it.
-
-    That of the positive class is the sensitivity, that of the negative class the specificity. ``names`` are those
-    of all classes, for the reason where it is undefined.
-    """
-    owners = owners or Owners.one(len(judged))
-    inside = labels == number
-    if not inside.any():
-        return WeightedMetric.undefined(no_item_of(number, len(labels), names), owners)
-    correct, of_class = judged.correct[inside], owners[inside]
-    return replace(_mean(correct.astype(np.float64), of_class), pairs=(of_class.compared(correct),))
-
-
 def no_item_of(number: int, count: int, names: Sequence[str] = ()) -> str:
     """Return why a metric that needs items of every class is undefined for so many labeled items.
 
@@ -242,90 +211,8 @@ def no_item_of(number: int, count: int, names: Sequence[str] = ()) -> str:
     return f"no item of class {name} among {count}" if count else NO_LABEL
 
 
-def confidence_bins(confidence: Float64[np.ndarray, "n"], bins: int = ECE_BINS) -> Int64[np.ndarray, "n"]:
-    """Return the bin of each confidence among equal widths, each with its upper end."""
-    return np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
-
-
-def expected_calibration_error(
-    judged: Judged, owners: Owners | None = None, *, bins: int = ECE_BINS
-) -> WeightedMetric:
-    """Σ over equal-width bins of (share of items) · |accuracy − mean confidence|, of the predicted class.
-
-    Reference: Guo et al. 2017. Differs from the published code of Liu & Ji 2024, which takes the
-    unweighted mean over bins.
-    """
-    owners = owners or Owners.one(len(judged))
-    if not len(judged):
-        return WeightedMetric.undefined(NO_LABEL, owners)
-    cells = owners.index * bins + confidence_bins(judged.confidence, bins)
-    excess = judged.correct - judged.confidence
-    gaps = np.bincount(cells, excess, minlength=owners.count * bins).reshape(owners.count, bins)
-    sizes = owners.sizes()
-    return WeightedMetric(lambda weights: ratio(np.abs(weights @ gaps).sum(1), weights @ sizes), owners.count)
-
-
-def mean_confidence(judged: Judged, owners: Owners | None = None) -> WeightedMetric:
-    """Mean probability of the predicted class."""
-    return _mean(judged.confidence, owners)
-
-
-def overconfidence(judged: Judged, owners: Owners | None = None) -> WeightedMetric:
-    """Mean confidence − accuracy of the predicted class: positive where probabilities are too high on average."""
-    return _mean(judged.confidence - judged.correct, owners)
-
-
-def brier_score(judged: Judged, owners: Owners | None = None) -> WeightedMetric:
-    """Mean over items of Σ_c (p_c − y_c)², in [0, 2].
-
-    Reference: Brier 1950. Differs from the published code of Liu & Ji 2024, which takes the L2 norm.
-    """
-    metric, sure = _mean(judged.squared, owners), judged.confidence
-    if not judged.is_one_sided:
-        return metric
-    squares = judged.squared + 2 * judged.of_label - 1  # Σ_c p_c²
-    right = sure * (squares - 2 * sure + 1)
-    return replace(metric, rise=_rise(judged, judged.squared, right, 1 - squares - right))
-
-
-def negative_log_likelihood(judged: Judged, owners: Owners | None = None) -> WeightedMetric:
-    """Mean of −log probability of the label, in nats; undefined where a label has probability zero."""
-    owners = owners or Owners.one(len(judged))
-    impossible = int((judged.of_label <= 0).sum())
-    if impossible:
-        return WeightedMetric.undefined(f"probability zero for {plural(impossible, 'label')}", owners)
-    losses = -np.log(judged.of_label)
-    metric = _mean(losses, owners)
-    if not judged.is_one_sided:
-        return metric
-    right, wrong = entr(judged.confidence), entr(1 - judged.confidence)  # the rest as if of one class
-    return replace(metric, rise=_rise(judged, losses, right, wrong))
-
-
-def _rise(
-    judged: Judged,
-    losses: Float64[np.ndarray, "n"],
-    right: Float64[np.ndarray, "n"],
-    wrong: Float64[np.ndarray, "n"],
-) -> float | None:
-    """Return how much a mean loss grows with the share of errors, by the losses that the probabilities expect.
-
-    None where they exclude errors.
-
-    Args:
-        judged: items that are all right or all wrong.
-        losses: theirs.
-        right: expected loss of each where it is right, times the chance of that.
-        wrong: likewise where it is wrong.
-    """
-    if not judged.correct.all():
-        return float(losses.mean() - right.sum() / judged.confidence.sum())
-    errors = float((1 - judged.confidence).sum())
-    return float(wrong.sum() / errors - losses.mean()) if errors > 0 else None
-
-
-def _mean(values: Float64[np.ndarray, "n"], owners: Owners | None) -> WeightedMetric:
-    """The mean over items is a ratio of two weighted sums over owners."""
+def mean_over_items(values: Float64[np.ndarray, "n"], owners: Owners | None) -> WeightedMetric:
+    """Return the mean over items, a ratio of two weighted sums over owners."""
     owners = owners or Owners.one(len(values))
     if not len(values):
         return WeightedMetric.undefined(NO_LABEL, owners)

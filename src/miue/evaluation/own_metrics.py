@@ -10,15 +10,15 @@ import numpy as np
 import torch
 
 from miue.common.errors import ConfigError, wrong_type
+from miue.evaluation.class_metrics import METRICS
 from miue.evaluation.metrics import NO_LABEL, Metric
-from miue.evaluation.tables import TITLES
 from miue.predictions.table import PredictionTable
 
 OwnMetric = Callable[[PredictionTable], float]
 """A function of the items of a level that have a label and are not known to be out of distribution."""
 
 NOT_FINITE = "the function returned no finite number"
-BUILT_IN = (*TITLES, "confidence_auroc", "froc")
+OTHERS = ("confidence_auroc", "froc")
 BUILT_IN_PREFIXES = ("recall_", "ood_", "flags_", "sensitivity_at_")
 
 
@@ -28,7 +28,7 @@ def is_built_in(name: str) -> bool:
     >>> is_built_in("accuracy"), is_built_in("ood_kmnist_auroc"), is_built_in("f1")
     (True, True, False)
     """
-    return name in BUILT_IN or name.startswith(BUILT_IN_PREFIXES)
+    return name in METRICS or name in OTHERS or name.startswith(BUILT_IN_PREFIXES)
 
 
 def check_own_metrics(metrics: object) -> None:

@@ -8,27 +8,19 @@ from dataclasses import dataclass
 from miue.calibration.deferral import PREFERRED_MEASURES
 from miue.common.result_table import ResultTable
 from miue.distributions.measures import MEASURES
+from miue.evaluation.class_metrics import METRICS, units
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.flags import IN_PERCENT as FLAGS_IN_PERCENT
 from miue.evaluation.flags import TITLES as FLAG_TITLES
 from miue.evaluation.flags import FlagEvaluation
 from miue.evaluation.froc import TITLES as FROC_TITLES
 from miue.evaluation.level import LevelEvaluation, metric_cell, numbered
-from miue.evaluation.metrics import UNITS, Metric, Separation
+from miue.evaluation.metrics import Metric, Separation
 from miue.predictions.distance_names import HIGH, MEAN, distance_of
 
 NO_SUCH_SET = "no item of this out-of-distribution set at this level"
 
-TITLES = {
-    "accuracy": "Acc.",
-    "auroc": "AUROC of the class",
-    "balanced_accuracy": "Balanced acc.",
-    "ece": "ECE",
-    "brier": "Brier",
-    "nll": "NLL",
-    "aurc": "AURC",
-    "ue": "UE, mean of Conf. and OOD",
-}
+BEFORE_RECALLS = ("accuracy", "ue", "auroc", "balanced_accuracy")
 DECISION_TITLES = {
     "accepted": "accepted",
     "deferred": "deferred to a person",
@@ -43,7 +35,6 @@ DECISION_TITLES = {
     "brier": "Brier, calibrated",
     "nll": "NLL, calibrated",
 }
-IN_PERCENT = {"accuracy", "auroc", "balanced_accuracy", "ece", "aurc", "ue"}
 
 
 def level_table(levels: Mapping[str, LevelEvaluation], classes: Sequence[str]) -> ResultTable:
@@ -58,7 +49,7 @@ def level_table(levels: Mapping[str, LevelEvaluation], classes: Sequence[str]) -
     headings = [f"{name} ({level.count:,})" for name, level in levels.items()]
     rows = list(_rows(list(levels.values()), classes))
     columns = [n for n in range(len(levels)) if any(_has_value(row.metrics[n]) for row in rows)]
-    notes = [UNITS, *_not_in_percent(levels), *_labeled(levels), *_of_unknown_distribution(levels)]
+    notes = [units(), *_not_in_percent(levels), *_labeled(levels), *_of_unknown_distribution(levels)]
     notes = notes if columns else []
     notes += [
         f"No metric of {headings[n]}: {rows[0].reasons([n])}" for n in range(len(levels)) if n not in columns
@@ -80,7 +71,7 @@ def level_table(levels: Mapping[str, LevelEvaluation], classes: Sequence[str]) -
 
 def _not_in_percent(levels: Mapping[str, LevelEvaluation]) -> list[str]:
     """Return which metrics are those of the user, shown as they are."""
-    own = dict.fromkeys(name for level in levels.values() for name in level.metrics if name not in TITLES)
+    own = dict.fromkeys(name for level in levels.values() for name in level.metrics if name not in METRICS)
     return [f"Not in %: {', '.join(own)}."] if own else []
 
 
@@ -220,21 +211,22 @@ def _metrics(
     """Yield title, value and whether it is in percent, of what every level has."""
     absent = Separation.undefined(NO_SUCH_SET)
     separations = {"Conf.": level.confidence, **{f"OOD {name}": level.ood.get(name, absent) for name in sets}}
-    yield TITLES["accuracy"], level.metrics["accuracy"], True
+    yield METRICS["accuracy"].title, level.metrics["accuracy"], True
     yield from ((f"{name}, AUROC", one.auroc, True) for name, one in separations.items())
     if not sets:
         yield "OOD, AUROC", level.metrics["ue"], True
-    yield TITLES["ue"], level.metrics["ue"], True
+    yield METRICS["ue"].title, level.metrics["ue"], True
     for name, one in separations.items():
         yield f"{name}, AUPR", one.aupr, True
         yield f"{name}, FPR95", one.fpr95, True
     for key in ("auroc", "balanced_accuracy"):
-        yield TITLES[key], level.metrics[key], True
+        yield METRICS[key].title, level.metrics[key], True
     for title, recall in zip(_recall_titles(classes), level.recall_by_class.values(), strict=True):
         yield title, recall, True
-    for key in ("ece", "brier", "nll", "aurc"):
-        yield TITLES[key], level.metrics[key], key in IN_PERCENT
-    yield from ((name, metric, False) for name, metric in level.metrics.items() if name not in TITLES)
+    for key, named in METRICS.items():
+        if key not in BEFORE_RECALLS:
+            yield named.title, level.metrics[key], named.is_share
+    yield from ((name, metric, False) for name, metric in level.metrics.items() if name not in METRICS)
 
 
 def _recall_titles(classes: Sequence[str]) -> list[str]:

@@ -18,6 +18,7 @@ from miue.common.files import atomic_file, file_sha256, read_json, refuse_unread
 from miue.common.outputs import refuse_existing
 from miue.common.plural import plural
 from miue.distributions.measures import MEASURES
+from miue.evaluation.class_metrics import METRICS
 from miue.model.contract import DataContract
 from miue.model.folder import MODEL_FILES, saved_name
 from miue.model.model import Model
@@ -26,15 +27,6 @@ from miue.predictions.provenance import Provenance
 
 CARD = "README.md"
 TAGS = ("multiple-instance-learning", "uncertainty-estimation", "out-of-distribution-detection")
-METRICS = {
-    "accuracy": "accuracy",
-    "auroc": "AUROC of the class",
-    "balanced_accuracy": "balanced accuracy",
-    "ece": "expected calibration error",
-    "brier": "Brier score",
-    "nll": "negative log-likelihood",
-    "aurc": "area under the risk-coverage curve",
-}
 SAME_FEATURES = (
     "They must come from the extractor of the training features, and patches of the same scale. Their width is "
     "checked, and extractor, scale and names of columns where the files state them."
@@ -280,9 +272,9 @@ def _results(evaluation: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield what was measured in the form of the Hub's model index, one entry per level."""
     for level, values in _levels(evaluation):
         metrics = [
-            {"type": name, "name": METRICS[name], "value": value}
-            for name, value in values["metrics"].items()
-            if name in METRICS and isinstance(value, int | float)
+            {"type": name, "name": METRICS[name].words, "value": value}
+            for name, value in _listed_metrics(values).items()
+            if isinstance(value, int | float)
         ]
         if metrics:
             yield {
@@ -299,7 +291,7 @@ def _measured(evaluation: Mapping[str, Any]) -> str:
             f"| {level} ({values['labelled']:,} labeled of {values['count']:,}) | value |",
             "| --- | ---: |",
         ]
-        shown = {METRICS[name]: value for name, value in values["metrics"].items() if name in METRICS}
+        shown = {METRICS[name].words: value for name, value in _listed_metrics(values).items()}
         shown[f"AUROC of {values['confidence_measure']} for a wrong prediction"] = values["confidence"]["auroc"]
         scores = [values["ood_measure"], *(name for name in values["by_measure"] if name not in MEASURES)]
         for source in values["ood"]:
@@ -307,6 +299,11 @@ def _measured(evaluation: Mapping[str, Any]) -> str:
                 shown[f"AUROC of {score} for {source}"] = values["by_measure"][score]["ood"][source]["auroc"]
         lines += [f"| {escape_markdown(name)} | {_number(value)} |" for name, value in shown.items()] + [""]
     return "\n".join(lines).rstrip()
+
+
+def _listed_metrics(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metrics of a level by name, without UE: the AUROCs that it is the mean of are listed."""
+    return {name: value for name, value in values["metrics"].items() if name in METRICS and name != "ue"}
 
 
 def _measured_on(evaluation: Mapping[str, Any]) -> str:

@@ -11,12 +11,13 @@ import numpy as np
 from jaxtyping import Float64
 
 from miue.evaluation.bootstrap import owners_of_items, paired_differences, patients_by_bag, resample
+from miue.evaluation.class_metrics import mean_confidence, overconfidence
 from miue.evaluation.default_measures import detection_score, error_measure
 from miue.evaluation.evaluate_level import ResampledLevel, evaluate_level
 from miue.evaluation.intervals import Interval, metric_intervals, percentile_intervals
 from miue.evaluation.items import Items
 from miue.evaluation.level import LevelEvaluation
-from miue.evaluation.metrics import RECALL, Metric, WeightedMetric, mean_confidence, overconfidence
+from miue.evaluation.metrics import RECALL, Metric, WeightedMetric
 from miue.evaluation.ranking import Ranking
 from miue.predictions.patients import by_patient
 from miue.predictions.table import PredictionTable

@@ -7,25 +7,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from miue.evaluation.class_metrics import METRICS
 from miue.evaluation.intervals import Interval
 from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import RECALL, Metric
 from miue.report.runs import Run
 
-FEW_ERRORS = "where few items are incorrect, the interval can be too narrow"
+PERCENT = "\u00a0%"
 NAMES = {
-    "accuracy": ("accuracy\u00a0% ↑", "share of correct predictions; higher is better"),
-    "auroc": ("AUROC\u00a0% ↑", "how well the class probability ranks the classes; higher is better"),
-    "balanced_accuracy": (
-        "balanced accuracy\u00a0% ↑",
-        "mean over classes of the share of their items that are predicted so; higher is better",
-    ),
-    "ue": ("UE\u00a0% ↑", "the paper's summary: mean of error detection and of OOD detection by its own measures"),
-    "ece": (
-        "ECE\u00a0% ↓",
-        "mean gap between confidence and accuracy over 15 bins of equal width; lower is better; with few items "
-        "the value is too high",
-    ),
     "mean_confidence": (
         "mean confidence\u00a0%",
         "mean probability of the predicted class; compare it with the accuracy, which it equals where "
@@ -35,11 +24,9 @@ NAMES = {
         "confidence − accuracy (points)",
         "mean confidence − accuracy: above 0 probabilities are too high, below 0 too low; closer to 0 is better",
     ),
-    "aurc": ("AURC\u00a0% ↓", f"mean selective risk over all coverages; lower is better; {FEW_ERRORS}"),
-    "brier": ("Brier ↓", "squared error of the probabilities, 0 to 2; lower is better"),
-    "nll": ("NLL ↓", "negative log-likelihood of the label, in nats; lower is better"),
 }
-AS_NUMBER = {"brier", "nll"}
+"""What the report has beside the metrics of ``evaluate``."""
+ARROWS = {"higher": " ↑", "lower": " ↓", "": ""}
 RECALLS = {f"{RECALL}0": "specificity", f"{RECALL}1": "sensitivity"}
 """What the recalls of two classes are called; more classes have a confusion matrix instead."""
 
@@ -133,7 +120,8 @@ def metrics_table(
         *of_errors,
         *(dict.fromkeys(of_sets) or ["ood"]),
     ]
-    keys += ["ue", "ece", "mean_confidence", "overconfidence", "aurc", "brier", "nll"]
+    keys += ["ue", "ece", *NAMES]
+    keys += [key for key in METRICS if key not in keys]
     nothing = Metric.undefined("no item of this out-of-distribution set")
     missing: dict[str, list[str]] = {}
     for key in list(keys):
@@ -194,6 +182,9 @@ def metric_heading(key: str, scores: Mapping[str, str]) -> tuple[str, str]:
         key: of the metric.
         scores: as ``metrics_table`` takes them.
     """
+    if key in METRICS:
+        named = METRICS[key]
+        return f"{named.short}{PERCENT if named.is_share else ''}{ARROWS[named.better]}", named.meaning
     if key in NAMES:
         return NAMES[key]
     if key in RECALLS:
@@ -287,9 +278,14 @@ def _mean(table: MetricsTable, key: str, metrics: Sequence[Metric]) -> Cell:
 
 def format_number(key: str, value: float, sign: str = "") -> str:
     """Return a metric as the tables show it: in percent or points, with three digits where it is no share."""
-    digits, shown = (3, value) if key in AS_NUMBER else (1, 100 * value)
+    digits, shown = (1, 100 * value) if is_in_percent(key) else (3, value)
     rounded = round(shown, digits)
     return f"{rounded:{sign}.{digits}f}".replace("-", "−") if rounded else f"{0:.{digits}f}"
+
+
+def is_in_percent(key: str) -> bool:
+    """Return whether a metric, or a difference in it, is shown in percent, or in points."""
+    return key not in METRICS or METRICS[key].is_share
 
 
 def footnote(reasons: list[str], reason: str) -> int:

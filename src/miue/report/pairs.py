@@ -6,19 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from miue.report.metrics_table import AS_NUMBER, Cell, Difference, difference_cell, is_better, metric_heading
+from miue.evaluation.class_metrics import METRICS
+from miue.report.metrics_table import Cell, Difference, difference_cell, is_better, is_in_percent, metric_heading
 
 MOST_LISTED = 2  # methods of which a sentence has the difference with its interval; of more it has the names
-SHORT = {
-    "accuracy": "accuracy",
-    "auroc": "AUROC",
-    "confidence": "error detection",
-    "errors": "error detection",
-    "ece": "ECE",
-    "aurc": "AURC",
-    "brier": "Brier score",
-    "nll": "NLL",
-}
+OF_ERRORS = ("confidence", "errors")
+MEANS = ("balanced_accuracy", "ue")  # of metrics that are compared themselves
 
 
 @dataclass(frozen=True)
@@ -149,16 +142,20 @@ def _is_compared(key: str, one: Difference) -> bool:
     kind, _, ood_set = key.partition(" ")
     if key == "confidence" and "errors" in one.values:
         return False
-    return key in SHORT or kind == "detection" or (kind == "ood" and f"detection {ood_set}" not in one.values)
+    if kind == "ood":
+        return f"detection {ood_set}" not in one.values
+    return kind == "detection" or key in OF_ERRORS or (key in METRICS and key not in MEANS)
 
 
 def _metric_name(key: str) -> str:
-    return SHORT.get(key, f"detection of {key.partition(' ')[2]}")
+    if key in OF_ERRORS:
+        return "error detection"
+    return METRICS[key].short if key in METRICS else f"detection of {key.partition(' ')[2]}"
 
 
 def _unit(key: str) -> str:
-    return "" if key in AS_NUMBER else " points"
+    return " points" if is_in_percent(key) else ""
 
 
 def _signed(key: str, value: float) -> str:
-    return (f"{value:+.3f}" if key in AS_NUMBER else f"{100 * value:+.1f}").replace("-", "−")
+    return (f"{100 * value:+.1f}" if is_in_percent(key) else f"{value:+.3f}").replace("-", "−")

@@ -12,12 +12,13 @@ from miue.calibration import applied_calibration
 from miue.calibration.needs import needed_by_default
 from miue.common.errors import first_few
 from miue.common.plural import is_or_are, plural
+from miue.evaluation.class_metrics import mean_confidence
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.default_measures import detection_score, error_measure
 from miue.evaluation.intervals import Interval
 from miue.evaluation.items import Items
 from miue.evaluation.level import LevelEvaluation
-from miue.evaluation.metrics import Metric, mean_confidence
+from miue.evaluation.metrics import Metric
 from miue.predictions.decisions import Decisions
 from miue.predictions.distance_names import distance_of
 from miue.predictions.table import PredictionTable

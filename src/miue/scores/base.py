@@ -15,7 +15,7 @@ from miue.common.errors import ConfigError, DataError, ModelError
 from miue.common.threads import in_threads
 
 CHUNK = 512  # instances per step
-ON_DEVICES = 16  # times as many on an accelerator, where a step of few instances takes as long as one of many
+ON_DEVICES = 64  # times as many on an accelerator, where a step of few instances takes as long as one of many
 
 
 class FeatureDistance(nn.Module, ABC):

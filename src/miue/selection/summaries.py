@@ -11,7 +11,7 @@ from jaxtyping import Float64
 
 from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
-from miue.evaluation.metrics import UNITS
+from miue.evaluation.class_metrics import METRICS, units
 from miue.evaluation.own_metrics import is_built_in
 
 CONFIDENCE = 0.95
@@ -21,7 +21,6 @@ INTERVALS = (
     "t); with one fold it is over seeds alone. There is none where all have the same value."
 )
 ROUNDING = 1e-12  # of a metric
-UNBOUNDED = ("nll", "brier")  # every other metric of miue is a share; the interval ends where that range does
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Summaries(PrintsAsTable, tuple[Summary, ...]):
         """Return the metrics of bags, at most ``SHOWN``."""
         table = self.as_table()
         more = f"{plural(len(self) - SHOWN, 'more metric')}: to_frame()" if len(self) > SHOWN else ""
-        return (replace(table, rows=table.rows[:SHOWN], notes=(UNITS, *filter(None, [more]))),)
+        return (replace(table, rows=table.rows[:SHOWN], notes=(units(), *filter(None, [more]))),)
 
     def as_table(self) -> ResultTable:
         """Return all metrics as texts; shares in percent."""
@@ -81,7 +80,7 @@ class Summaries(PrintsAsTable, tuple[Summary, ...]):
             mean = f"{scale * summary.mean:.{digits}f}{spread}"
             rows.append((summary.metric, summary.level, mean, interval, str(summary.runs)))
         return ResultTable(
-            ("metric", "level", "mean ± std", "95 % interval", "runs"), tuple(rows), (f"{UNITS} {INTERVALS}",)
+            ("metric", "level", "mean ± std", "95 % interval", "runs"), tuple(rows), (f"{units()} {INTERVALS}",)
         )
 
     def to_frame(self) -> Any:
@@ -147,4 +146,4 @@ def is_share(metric: str) -> bool:
     >>> is_share("ood_kmnist_auroc"), is_share("nll"), is_share("a metric of a user")
     (True, False, False)
     """
-    return is_built_in(metric) and metric not in UNBOUNDED
+    return METRICS[metric].is_share if metric in METRICS else is_built_in(metric)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from miue.common.double_precision import in_double
 from miue.common.errors import DataError
-from miue.distributions.base import PredictiveDistribution, in_any_order, sum_classes
+from miue.distributions.base import PredictiveDistribution, add_columns, in_any_order, sum_classes
 from miue.distributions.special import (
     SERIES_FROM,
     digamma_gap,
@@ -137,13 +137,13 @@ class _DifferentialEntropy(torch.autograd.Function):
     @staticmethod
     def forward(alpha: Tensor) -> Tensor:
         num_classes = alpha.shape[-1]
-        alpha0 = alpha.sum(-1, keepdim=True)
+        alpha0 = add_columns(alpha).unsqueeze(-1)
         x = torch.cat([alpha, alpha0], -1)
         excess = torch.cat([alpha - 1, alpha0 - num_classes], -1)
         log_gamma_rest, slope = lgamma_remainder(x), excess * (0.5 / x + digamma_remainder(x))
         per_class = 0.5 * alpha.log() + (log_gamma_rest + slope)[..., :-1]
         total = (0.5 - num_classes) * alpha0.log() - (log_gamma_rest + slope)[..., -1:]
-        return per_class.sum(-1) + total.squeeze(-1) + (num_classes - 1) * _HALF_LOG_TWO_PI
+        return add_columns(per_class) + total.squeeze(-1) + (num_classes - 1) * _HALF_LOG_TWO_PI
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:

@@ -35,13 +35,13 @@ def digamma_remainder(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     """log x − 1/2x − ψ(x), for x > 0; about 1/12x²."""
     small, large = x.clamp(max=SERIES_FROM), x.clamp(min=SERIES_FROM)
     direct = small.log() - 0.5 / small - torch.digamma(small)
-    return torch.where(x < SERIES_FROM, direct, _series(_DIGAMMA, large.reciprocal()) / large**2)
+    return torch.where(x < SERIES_FROM, direct, _digamma_tail(large))
 
 
 def digamma_gap(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     """ψ(x + 1) − log x, for x > 0; about −log x near zero, where 1/x would cancel, and 1/2x for large x."""
     direct = torch.digamma(x.clamp(max=SERIES_FROM) + 1) - x.log()
-    return torch.where(x < SERIES_FROM, direct, 0.5 / x - digamma_remainder(x))
+    return torch.where(x < SERIES_FROM, direct, 0.5 / x - _digamma_tail(x.clamp(min=SERIES_FROM)))
 
 
 def trigamma(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
@@ -71,6 +71,11 @@ def _trigamma_series(x: Float[Tensor, "*n"]) -> tuple[Float[Tensor, "*n"], Float
     inverse = x.reciprocal()
     tail = _series(_TRIGAMMA, inverse) * inverse
     return tail, (0.5 + tail) * inverse
+
+
+def _digamma_tail(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """log x − 1/2x − ψ(x), from ``SERIES_FROM``."""
+    return _series(_DIGAMMA, x.reciprocal()) / x**2
 
 
 def _series(coefficients: tuple[float, ...], inverse: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:

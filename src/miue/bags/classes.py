@@ -29,6 +29,20 @@ NEGATIVE_NAMES = {
 """What the class without findings is usually called: lower case, without spaces and signs."""
 
 
+def numbered_classes(count: int) -> tuple[str, ...]:
+    """Return the names of so many classes that have none, their numbers.
+
+    >>> numbered_classes(3)
+    ('0', '1', '2')
+    """
+    return tuple(map(str, range(count)))
+
+
+def names_or_numbers(names: Sequence[str], count: int) -> tuple[str, ...]:
+    """Return the names of classes, or the numbers of so many where there are no names."""
+    return tuple(names) or numbered_classes(count)
+
+
 def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the classes of labels in the order specified, else sorted; numbers by value.
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from miue.bags.arrays import InstanceArray, check_bag
 from miue.bags.cells import is_missing
+from miue.bags.classes import names_or_numbers
 from miue.bags.columns import ItemColumns
 from miue.bags.construct import (
     fields_of_anndata,
@@ -326,7 +327,7 @@ class BagDataset(PrintsAsTable):
 
     def tables(self) -> tuple[ResultTable]:
         """Return the bags of each class and the instances of each split."""
-        names = self.class_names or tuple(map(str, range(self.num_classes)))
+        names = names_or_numbers(self.class_names, self.num_classes)
         return (summary_table(self.splits, self.columns, names, self.sizes, self.instance_shape),)
 
     @property
@@ -451,7 +452,7 @@ class BagDataset(PrintsAsTable):
         if self.class_names == names:
             return self
         count = max(self.num_classes, self.instance_labels.num_classes)
-        theirs = self.class_names or tuple(map(str, range(count)))
+        theirs = names_or_numbers(self.class_names, count)
         known = names if self.class_names else theirs[: len(names)]
         number = np.array([known.index(name) if name in known else -1 for name in theirs], np.int64)
         labels, instance_labels = self.labels.renumbered(number), self.instance_labels.renumbered(number)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float64
 
+from miue.bags.classes import numbered_classes
 from miue.bags.drawing import group_by_patient
 from miue.bags.labels import Labels, read_class_names
 from miue.calibration.calibration import Calibration, CalibrationBags
@@ -312,7 +313,7 @@ def _without_temperature(table: PredictionTable) -> str:
 def _class_names(names: Sequence[str], predictions: Predictions) -> tuple[str, ...]:
     """Return the names of the classes: as passed, else as the predictions have them, else numbers."""
     count, of_predictions = predictions.bags.distribution.num_classes, predictions.provenance.classes
-    numbers = tuple(map(str, range(count)))
+    numbers = numbered_classes(count)
     names = read_class_names(names) or of_predictions or numbers
     wrong = [name for name in names if name in RESERVED]
     if len(names) != count or wrong:

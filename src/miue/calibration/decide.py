@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Bool, Float64
 
+from miue.bags.classes import numbered_classes
 from miue.calibration.calibration import Calibration
 from miue.calibration.compared import round_scores
 from miue.calibration.dataset_shift import find_shift
@@ -120,7 +121,7 @@ def match_classes(predictions: Predictions, calibration: Calibration) -> tuple[s
     """
     calibrated, count = calibration.class_names, predictions.bags.distribution.num_classes
     classes = predictions.provenance.classes or calibrated
-    numbers = tuple(map(str, range(count)))
+    numbers = numbered_classes(count)
     swapped = classes != calibrated and set(classes) == set(calibrated)
     same = classes == calibrated or numbers in (classes, calibrated)
     if count == len(calibrated) == len(classes) and same and not swapped:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 from pydantic import BaseModel, ConfigDict
 
+from miue.bags.classes import names_or_numbers
 from miue.calibration.ranks import check_share, conformal_rank, needed_for_rank, weighted_rank
 from miue.common.arguments import check_fields
 from miue.common.errors import DataError, unknown_name
@@ -121,7 +122,7 @@ def fit_prediction_sets(
         DataError: weights too small beside ``own``.
     """
     classes = probabilities.shape[1]
-    names = class_names or list(map(str, range(classes)))
+    names = names_or_numbers(class_names, classes)
     scores = SET_SCORES[goal.score](probabilities)[np.arange(len(labels)), labels]
     groups = [labels == c if goal.per_class else np.full(len(labels), True) for c in range(classes)]
     thresholds = [

@@ -38,13 +38,14 @@ def decide(
 
     Example: miue decide theirs.csv --calibration calibration.json --out decided
     """
+    from miue.bags.classes import numbered_classes
     from miue.calibration import Calibration
     from miue.calibration import decide as decide_on
     from miue.predictions.folder import read_predictions
 
     if predictions.is_file() and not classes:
         names = Calibration.load(calibration).class_names  # by which the table may have its labels
-        classes = None if names == tuple(map(str, range(len(names)))) else list(names)
+        classes = None if names == numbered_classes(len(names)) else list(names)
     given = read_given(predictions, instances, classes)
     refuse_existing(out, PREDICTIONS, overwrite=overwrite)
     rules = Calibration.load(calibration)

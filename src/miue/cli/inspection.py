@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool
 
-from miue.bags.classes import doubt_about_negative_class
+from miue.bags.classes import doubt_about_negative_class, names_or_numbers
 from miue.bags.dataset import BagDataset
 from miue.bags.names import how_to_pass
 from miue.calibration import Calibration
@@ -279,7 +279,7 @@ def _splits_of(bags: BagDataset) -> list[dict[str, Any]]:
         part = bags.subset([i for i, name in enumerate(bags.splits) if name == split])
         not_out = ~part.is_ood.out_of_distribution
         inside = part.labels.known & not_out
-        names = bags.class_names or tuple(str(c) for c in range(bags.num_classes))
+        names = names_or_numbers(bags.class_names, bags.num_classes)
         counts = np.bincount(part.labels.values[inside], minlength=len(names))
         record: dict[str, Any] = {
             "split": split or "(none)",

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from miue.bags.classes import names_or_numbers
 from miue.bags.dataset import BagDataset
 from miue.bags.feature_names import describe_difference, is_reordered
 from miue.bags.pixels import kind_of_pixels
@@ -52,7 +53,7 @@ class DataContract(BaseModel):
         """Return what these bags look like."""
         return cls(
             instance_shape=bags.instance_shape,
-            class_names=bags.class_names or tuple(str(c) for c in range(bags.num_classes)),
+            class_names=names_or_numbers(bags.class_names, bags.num_classes),
             extractor=bags.extractor,
             patch_scales=bags.patch_scales,
             pixels=kind_of_pixels(bags),

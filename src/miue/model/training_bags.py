@@ -11,6 +11,7 @@ from unicodedata import normalize
 
 import numpy as np
 
+from miue.bags.classes import names_or_numbers
 from miue.bags.dataset import BagDataset
 from miue.bags.names import NUMBERED, patients_in_names, strip_endings
 from miue.common.errors import StorageError
@@ -57,7 +58,7 @@ class TrainingBags:
         """Return the bags of several datasets, of one name the first, with the part of each name."""
         rows: dict[str, TrainingBag] = {}
         for bags in sources:
-            names = bags.class_names or tuple(map(str, range(bags.num_classes)))
+            names = names_or_numbers(bags.class_names, bags.num_classes)
             for row, name in enumerate(bags.ids):
                 patient = (bags.patients[row] if bags.patients else "") or name
                 label = names[int(bags.labels.values[row])] if bags.labels.known[row] else ""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from miue.bags.classes import names_or_numbers
 from miue.calibration import applied_calibration
 from miue.calibration.needs import needed_by_default
 from miue.common.errors import first_few
@@ -159,7 +160,7 @@ def _missed_classes(level: LevelEvaluation, classes: Sequence[str]) -> list[str]
 
 def _class_words(classes: Sequence[str], count: int) -> list[str]:
     """Return the names of classes as they are called within a sentence."""
-    words = list(classes) or list(map(str, range(count)))
+    words = names_or_numbers(classes, count)
     return [f"class {word}" if word.isdecimal() else word for word in words]
 
 

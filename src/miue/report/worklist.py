@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int64
 
+from miue.bags.classes import numbered_classes
 from miue.calibration import applied_calibration, describe_flags
 from miue.calibration.false_alarms import PREFERRED_SCORES
 from miue.common.errors import StorageError
@@ -110,7 +111,7 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
     limits = limits or Limits()
     table = predictions.bags
     known, count = predictions.provenance.classes, table.distribution.num_classes
-    names = known if len(known) == count else list(map(str, range(count)))  # as decisions name them
+    names = known if len(known) == count else numbered_classes(count)  # as decisions name them
     judgments = judge(predictions, limits)
     flags = {reason: one.flags for reason, one in judgments.items() if one.flags is not None}
     score = _ood_score(predictions)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from miue.bags.classes import doubt_about_negative_class
+from miue.bags.classes import doubt_about_negative_class, names_or_numbers
 from miue.bags.copies import warn_of_copies
 from miue.bags.dataset import BagDataset
 from miue.bags.drawing import group_by_patient, hold_out
@@ -315,7 +315,7 @@ def _checked_validation(validation: BagDataset, dataset: BagDataset) -> BagDatas
         )
     check_feature_order(validation.feature_names, dataset.feature_names, "the validation bags")
     if validation.class_names != dataset.class_names:
-        return validation.with_classes(dataset.class_names or tuple(map(str, range(dataset.num_classes))))
+        return validation.with_classes(names_or_numbers(dataset.class_names, dataset.num_classes))
     if validation.num_classes > dataset.num_classes:
         raise DataError(
             item="the validation bags",

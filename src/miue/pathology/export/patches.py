@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
+from miue.bags.classes import numbered_classes
 from miue.bags.coords import Coords, grid_step
 from miue.common.errors import DataError, first_few, unknown_name
 from miue.common.escapes import shortened
@@ -122,7 +123,7 @@ def class_names(predictions: Predictions) -> list[str]:
     """Return a name for every class: those the model was trained with, else "class 0", "class 1", …"""
     count = predictions.bags.distribution.num_classes
     known = predictions.provenance.classes
-    names = list(known) if len(known) == count else [str(c) for c in range(count)]
+    names = known if len(known) == count else numbered_classes(count)
     return [f"class {name}" if name.isdigit() else name for name in names]
 
 

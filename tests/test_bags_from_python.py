@@ -395,6 +395,7 @@ def test_a_data_frame_has_the_features_that_its_table_has(
     bags = BagDataset.from_frame(read, bag="bag_id", label="diagnosis")
     assert bags.feature_names == load_bags(tmp_path / "t.csv").bags.feature_names == ("f1", "f2")
     assert "not taken for features: 'Unnamed: 0', 'label', 'instance_label', 'fold', 'x'" in caplog.text
+    assert "if some are, positions as coords=('x', 'y')" in caplog.text
     chosen = BagDataset.from_frame(read, bag="bag_id", features=["f1", "x"])
     assert chosen.feature_names == ("f1", "x")
 

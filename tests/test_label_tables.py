@@ -663,6 +663,13 @@ def test_rows_that_say_the_same_of_a_bag_count_once_with_a_note(tmp_path: Path) 
     loaded = load_bags(tmp_path / "f", labels=clinical)
     assert f"'{clinical}' has 6 rows that say the same as others; they count once" in loaded.notes
     assert loaded.bags.labels.values.tolist() == [0, 1] * 3
+    with clinical.open("w") as shorter:
+        shorter.write(
+            "\n".join(["case_submitter_id\tlabel", *(f"TCGA-A1-000{n}\t{'xy'[n % 2]}" for n in range(6))])
+        )
+        shorter.write("\nTCGA-A1-0000\tx\n")
+    note = f"'{clinical}' has 1 row that says the same as another; they count once"
+    assert note in load_bags(tmp_path / "f", labels=clinical).notes
     once = table(tmp_path, "slide_id,label\na,x\nb,y\n")
     assert read_label_table(once).repeats == 0
 

@@ -17,7 +17,7 @@ from jaxtyping import Int64
 
 from miue.bags.arrays import bag_array, check_bags, check_unmasked
 from miue.bags.cells import check_formulas, is_missing, known_text, name_of
-from miue.bags.column_names import names_feature
+from miue.bags.column_names import lower_case, names_feature
 from miue.bags.coords import Coords
 from miue.bags.feature_names import common_feature_names, frame_columns
 from miue.bags.frames import check_in_memory, read_columns
@@ -246,8 +246,10 @@ def _feature_columns(frame: Any, names: Sequence[Any]) -> list[Any]:
     chosen = [name for name in names if is_feature[name]]
     others = [repr(str(name)) for name in names if not is_feature[name]]
     if chosen and others:
-        message = "data frame: not taken for features: %s; pass all features as features=[…] if some are"
-        logger.warning(message, first_few(others, 10))
+        message = "data frame: not taken for features: %s; pass all features as features=[…] if some are%s"
+        x_y = [str(name) for name in names if lower_case(str(name)) in ("x", "y")]
+        how = f", positions as coords=({', '.join(map(repr, x_y))})" if len(x_y) == 2 else ""
+        logger.warning(message, first_few(others, 10), how)
     return chosen
 
 

@@ -23,6 +23,7 @@ from miue.common.files import atomic_file, refuse_special
 MISSING = ["", "NA", "nan", "NaN"]
 TRUTH_VALUES = ("true", "false", "yes", "no", "t", "f", "y", "n")
 NAMELESS = "name each in the first line; if that is a title, delete it, so that the names of columns come first"
+FIX_OF_LISTS = "write the numbers of a list into columns of their own (f_0, f_1, …)"
 
 
 def read_header(path: Path) -> list[str]:
@@ -197,6 +198,14 @@ def reading_table(path: Path, fix: str = "check the file") -> Iterator[None]:
         if line is not None:
             raise not_text(f"{item}, {line[0]}", line[1]) from error
         wanted = "a readable table with one header line"
+        kind = re.match(r"column '(.*?)': Unsupported cast from (.*) to (\w+) using", str(error))
+        if kind is not None:
+            raise StorageError(
+                item=f"{item}, column {kind[1]!r}",
+                wanted="text" if kind[3] == "string" else "numbers",
+                got=f"cells of the type {kind[2]}",
+                fix=f"{FIX_OF_LISTS}, or {fix}" if "list<" in kind[2] else fix,
+            ) from error
         cell = re.search(r"CSV column #(\d+): .*invalid value '(.*?)'", str(error))
         cell = cell or re.match(r"column '(.*?)': Failed to parse string: '(.*?)' as", str(error))
         if cell is None:

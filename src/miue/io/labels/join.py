@@ -96,7 +96,8 @@ def _describe_repeats(labels: LabelTable) -> list[str]:
     """Return that rows were passed over which say the same as others, if there were any."""
     if not labels.repeats:
         return []
-    return [f"{labels.source!r} has {plural(labels.repeats, 'row')} that say the same as others; they count once"]
+    say = "says the same as another" if labels.repeats == 1 else "say the same as others"
+    return [f"{labels.source!r} has {plural(labels.repeats, 'row')} that {say}; they count once"]
 
 
 def _describe_patients(labels: LabelTable, rows: Mapping[str, int]) -> str:

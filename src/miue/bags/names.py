@@ -30,6 +30,10 @@ NUMBERED = re.compile(r"bag_\d+")
 """The name of a bag without one of its own, which says its place in a list: other bags have it too."""
 
 
+POSITIONS = "_patches"
+"""How TRIDENT ends the names of files with the positions of patches, which have no features."""
+
+
 def strip_endings(name: str) -> str:
     """Return a bag's name without the endings of files, of a slide of TCGA the barcode.
 
@@ -81,6 +85,8 @@ def hints_at(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
     (["; there is 'A': without the folder"], ["; there is 'A', which differs in case or spaces"])
     >>> hints_at(["cats/A1.mp4", "A"], ["A1_i3d", "A10_i3d"])
     ["; there is 'A1_i3d', which begins with it", '']
+    >>> hints_at(["A.svs"], ["A_patches"])
+    ["; there is 'A_patches', which begins with it and, of TRIDENT, holds positions of patches alone"]
     >>> hints_at(["'007"], ["007"])
     ["; there is '007': without the apostrophe, by which a spreadsheet keeps a text"]
     >>> hints_at(["20"], ["0020_B", "0021_A"])
@@ -107,7 +113,8 @@ def hints_at(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
                 return f"; there is {near[meant]!r}{said}"
         longer = by_beginning.get(without_folder(plain))
         if longer:
-            return f"; there is {longer!r}, which begins with it"
+            alone = " and, of TRIDENT, holds positions of patches alone" if longer.endswith(POSITIONS) else ""
+            return f"; there is {longer!r}, which begins with it{alone}"
         meant = with_zeros.get(without_zeros(plain), "")
         return f"; there is {by_beginning[meant]!r}: did {meant!r} lose its zeros or gain a '.0'?" if meant else ""
 

@@ -214,7 +214,13 @@ def test_a_shard_is_a_number_or_that_of_a_slurm_array() -> None:
         (
             "slurm",
             {**ARRAY, "SLURM_ARRAY_TASK_COUNT": "2"},
-            "an array that is numbered from 1 without gaps, such as --array=1-64, got 2 jobs from 1 to 64",
+            "an array that is numbered from 1 without gaps, such as --array=1-64, got 2 jobs from 1 to 64; "
+            "submit it with --array=1-2; where a part of an array runs again, write --shard ${SLURM",
+        ),
+        (
+            "slurm",
+            dict(zip(("SLURM_ARRAY_TASK_" + name for name in ("ID", "MIN", "MAX", "COUNT")), "0001", strict=True)),
+            "got 1 job from 0 to 0; submit it with --array=1-1",
         ),
     ],
 )

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from miue.common.arguments import check_fields
 from miue.common.errors import ConfigError
+from miue.common.plural import plural
 
 Item = TypeVar("Item")
 SLURM = "slurm"
@@ -93,10 +94,12 @@ def _slurm_shard(environment: Mapping[str, str]) -> Shard:
         )
     number, first, last, count = map(int, texts)
     if (first, last) != (1, count):
+        by_hand = "write --shard ${SLURM_ARRAY_TASK_ID}/64 with the number of all shards"
+        again = f"; where a part of an array runs again, {by_hand}" if first else ""
         raise ConfigError(
             item="--shard slurm",
             wanted="an array that is numbered from 1 without gaps, such as --array=1-64",
-            got=f"{count} jobs from {first} to {last}",
-            fix="write --shard ${SLURM_ARRAY_TASK_ID}/64 with the number of all shards",
+            got=f"{plural(count, 'job')} from {first} to {last}",
+            fix=f"submit it with --array=1-{count}{again}",
         )
     return Shard(number, count)

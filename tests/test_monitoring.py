@@ -409,7 +409,7 @@ def test_a_monitor_that_could_not_begin_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.browser
-def test_on_a_phone_the_latest_part_of_the_figure_is_in_view(tmp_path: Path) -> None:
+def test_the_page_fits_a_phone_with_the_latest_part_of_the_figure_in_view_and_white_paper(tmp_path: Path) -> None:
     where = chromium()
     if where is None:
         pytest.skip("needs Chromium or Chrome")
@@ -425,6 +425,15 @@ def test_on_a_phone_the_latest_part_of_the_figure_is_in_view(tmp_path: Path) -> 
                 assert figure["x"] + figure["width"] == pytest.approx(frame["x"] + frame["width"], abs=1)
                 label = page.locator("svg text", has_text="alarm").locator("visible=true").last.bounding_box()
                 assert frame["x"] <= label["x"] < frame["x"] + frame["width"]
+                page.close()
+            for scheme in ("light", "dark"):
+                page = browser.new_page(viewport={"width": 660, "height": 900}, color_scheme=scheme)
+                page.goto((tmp_path / "page.html").as_uri())
+                page.emulate_media(media="print")
+                assert page.evaluate(
+                    "[...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)"
+                )
+                assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
                 page.close()
         finally:
             browser.close()

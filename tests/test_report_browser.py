@@ -647,6 +647,39 @@ def test_printing_draws_the_page_for_paper(opened: Opened) -> None:
     assert len(opened.page.pdf(format="A4")) < before - 5_000
 
 
+def test_paper_is_white_with_figures_in_their_places_and_numbers_whole(browser: Any, report: Path) -> None:
+    """On a page as wide as paper, and where the screen is dark."""
+    shown = Opened(browser, report, 700, "dark")
+    page = shown.page
+    ink = "getComputedStyle(document.documentElement).getPropertyValue('--ink').trim()"
+    on_screen = page.evaluate(ink)
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    assert (
+        page.evaluate("getComputedStyle(document.querySelector('section')).backgroundColor")
+        == "rgb(255, 255, 255)"
+    )
+    inks = page.evaluate(
+        "[...document.querySelectorAll('.js-plotly-plot:not([hidden])')].map(p => p.layout.font.color)"
+    )
+    assert len(inks) >= 3 and set(inks) == {"#1d2430"} and on_screen != "#1d2430"
+    sizes = page.evaluate(
+        "[...document.querySelectorAll('.js-plotly-plot:not([hidden])')].map(p =>"
+        " [p.clientWidth, p.clientHeight, p.layout.width, p.layout.height])"
+    )
+    assert all(size[:2] == size[2:] for size in sizes), sizes
+    numbers = "[...document.querySelectorAll('#bags-table td:not(.text)')].filter(e => e.innerText)"
+    lines = "(r => (r.selectNodeContents(e), r.getClientRects().length))(document.createRange())"
+    assert page.evaluate(f"{numbers}.filter(e => {lines} > 1).map(e => e.innerText)") == []
+    swatch = "getComputedStyle(document.querySelector('.swatch')).printColorAdjust"
+    assert page.evaluate(swatch) == "exact"
+    page.emulate_media(media="screen")
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(ink) == on_screen
+    assert shown.complaints == []
+    shown.context.close()
+
+
 def test_every_two_of_six_methods_are_compared_in_the_chosen_metric(browser: Any, tmp_path: Path) -> None:
     made = [made_predictions(60, seed=n, provenance=Provenance(method=f"method {n}")) for n in range(6)]
     write_report(tmp_path / "r.html", [(f"p{n}", one) for n, one in enumerate(made)], resampling=Resampling(20))

@@ -5,20 +5,29 @@ startCoverage();
 startBags();
 startBag();
 draws.push(drawInstances);
-for (const draw of draws) draw();
+drawAll();
 sayChoices();
 openLinked();
-dark.addEventListener("change", () => { for (const draw of draws) draw(); });
-const PRINTED = 640; // pixels across a printed page
+dark.addEventListener("change", drawAll);
+const PRINTED = { plot: [640, 380], square: [440, 440] }; // pixels on a printed page, as in report.css
 window.addEventListener("beforeprint", () => {
+  document.documentElement.dataset.printed = "yes"; // in light colors: paper is white
+  drawAll();
   drawAllBags(true);
   for (const details of document.querySelectorAll("#provenance details")) details.open = true;
   for (const plot of document.querySelectorAll(".js-plotly-plot")) {
-    Plotly.relayout(plot, { width: plot.classList.contains("square") ? 440 : PRINTED, height: plot.classList.contains("square") ? 440 : 380, autosize: false });
+    const [width, height] = PRINTED[plot.classList.contains("square") ? "square" : "plot"];
+    Plotly.relayout(plot, { width, height, autosize: false });
   }
 });
 window.addEventListener("afterprint", () => {
+  delete document.documentElement.dataset.printed;
+  drawAll();
   drawAllBags(false);
   for (const plot of document.querySelectorAll(".js-plotly-plot")) Plotly.relayout(plot, { width: null, height: null, autosize: true });
 });
 document.documentElement.dataset.ready = "yes";
+
+function drawAll() {
+  for (const draw of draws) draw();
+}

@@ -37,6 +37,7 @@ from miue.report.levels import Resampling
 from miue.report.report import write_report
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
+PAPER = 960  # pixels of a page of letter paper on its side, between its margins
 
 
 @pytest.fixture(scope="module")
@@ -609,7 +610,7 @@ def test_targets_are_large_on_a_touch_screen(browser: Any, report: Path) -> None
 
 def test_print_says_what_is_shown_and_has_every_row_of_the_filtered_table(opened: Opened) -> None:
     page = opened.page
-    page.set_viewport_size({"width": 700, "height": 990})
+    page.set_viewport_size({"width": PAPER, "height": 700})
     page.select_option("#bags-filter", "outside")
     page.fill("#bags-search", "bag 01")
     page.click("#bags-table [data-key=id]")
@@ -627,8 +628,9 @@ def test_print_says_what_is_shown_and_has_every_row_of_the_filtered_table(opened
     assert "attention mirel, seed 1; by least confidence; coverage 80.0 %, accepted up to 0." in risk
     for hidden in ("#choices", "#bags .controls", ".pager"):
         assert not page.is_visible(hidden), hidden
-    assert page.evaluate("document.documentElement.scrollWidth") <= 700
-    wide = "[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > 701).length"
+    assert page.evaluate("document.documentElement.scrollWidth") <= PAPER
+    right = "e.getBoundingClientRect().right"
+    wide = f"[...document.querySelectorAll('main *')].filter(e => {right} > {PAPER + 1}).length"
     assert page.evaluate(wide) == 0
     page.evaluate("window.dispatchEvent(new Event('afterprint'))")
     page.emulate_media(media="screen")
@@ -647,9 +649,21 @@ def test_printing_draws_the_page_for_paper(opened: Opened) -> None:
     assert len(opened.page.pdf(format="A4")) < before - 5_000
 
 
+def test_a_printed_table_takes_few_pages_on_their_sides_each_with_its_heading(opened: Opened) -> None:
+    page = opened.page
+    file = page.pdf(prefer_css_page_size=True)
+    sides = re.findall(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", file)
+    assert 5 <= len(sides) <= 16 and all(float(width) > float(height) for width, height in sides)
+    page.emulate_media(media="print")
+    in_heading = "getComputedStyle(document.querySelector('#bags-table thead{}')).{}"
+    assert page.evaluate(in_heading.format("", "breakInside")) == "avoid"
+    assert page.evaluate(in_heading.format(" button", "display")) == "contents"
+    assert page.evaluate(in_heading.format(" th", "position")) == "static"
+
+
 def test_paper_is_white_with_figures_in_their_places_and_numbers_whole(browser: Any, report: Path) -> None:
     """On a page as wide as paper, and where the screen is dark."""
-    shown = Opened(browser, report, 700, "dark")
+    shown = Opened(browser, report, PAPER, "dark")
     page = shown.page
     ink = "getComputedStyle(document.documentElement).getPropertyValue('--ink').trim()"
     on_screen = page.evaluate(ink)

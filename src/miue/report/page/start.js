@@ -9,7 +9,7 @@ drawAll();
 sayChoices();
 openLinked();
 dark.addEventListener("change", drawAll);
-const PRINTED = { plot: [640, 380], square: [440, 440] }; // pixels on a printed page, as in report.css
+const PRINTED = { plot: [640, 300], square: [400, 400] }; // pixels on a printed page, as in report.css
 window.addEventListener("beforeprint", () => {
   document.documentElement.dataset.printed = "yes"; // in light colors: paper is white
   drawAll();

@@ -135,6 +135,19 @@ def test_training_bags_are_refused_where_they_can_be_seen(folder: Path) -> None:
     assert not (folder / "run" / "calibration.json").exists()
 
 
+def test_a_calibration_that_cannot_be_written_is_refused_before_bags_are_read(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object, **__: object) -> None:
+        raise AssertionError("bags were read, though the calibration cannot be written")
+
+    monkeypatch.setattr("miue.cli.calibrate.open_bags_for", read)
+    (tmp_path / "file").write_text("no folder")
+    out = tmp_path / "file" / "rules.json"
+    printed = fail("calibrate", folder / "run", folder / "store", *EASY, "--out", out)
+    assert f"{str(out)!r}: expected to write it whole" in printed
+
+
 def test_predictions_of_another_tool_are_calibrated_and_decided(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     p = random.beta(0.3, 0.3, 300)

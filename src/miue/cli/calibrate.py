@@ -100,7 +100,9 @@ def calibrate(
     """
     from miue.calibration import CalibrationBags, describe
     from miue.calibration import calibrate as calibrate_on
+    from miue.common.locks import locked
     from miue.model.calibrate import calibrate_model
+    from miue.model.model import Model
 
     if out is not None:
         refuse_existing(out, overwrite=overwrite)
@@ -108,20 +110,23 @@ def calibrate(
     new_bags = None if like is None else _read_new_bags(like, source)
     if held_out is not None:
         check_order(path, held_out)
-        model, bags, made_from = _open_run(path, held_out, source, part, quiet, trust)
+        model = Model.load(path, trust=trust)
         out = out or path / "calibration.json"
-        made = calibrate_model(
-            model,
-            bags,
-            goals,
-            like=new_bags,
-            estimator=estimator,
-            bags_of_patient=rules.bags_of_patient,
-            seed=seed,
-            made_from=made_from,
-            progress=not quiet,
-            device=device,
-        )
+        with locked(out):  # a place that cannot be written is refused before anything is predicted
+            bags, made_from = _open_bags(model, path, held_out, source, part, quiet)
+            made = calibrate_model(
+                model,
+                bags,
+                goals,
+                like=new_bags,
+                estimator=estimator,
+                bags_of_patient=rules.bags_of_patient,
+                seed=seed,
+                made_from=made_from,
+                progress=not quiet,
+                device=device,
+            )
+            made.save(out)
     else:
         out = _check_predictions_alone(path, source, part, estimator, out)
         predictions = read_given(path, classes=source.classes)
@@ -134,7 +139,7 @@ def calibrate(
             seed=seed,
             made_from=CalibrationBags(path=str(path)),
         )
-    made.save(out)
+        made.save(out)
     if as_json:
         say_json(made.model_dump(mode="json"))
     else:
@@ -152,13 +157,10 @@ def _read_new_bags(path: Path, source: Source) -> Predictions:
     return replace(predictions, provenance=predictions.provenance.model_copy(update={"bags": str(path)}))
 
 
-def _open_run(
-    run: Path, path: Path, source: Source, part: str | None, quiet: bool, trust: bool
-) -> tuple[Model, BagDataset, CalibrationBags]:
-    """Return the model, the bags to calibrate on, and which these are."""
-    from miue.model.model import Model
-
-    model = Model.load(run, trust=trust)
+def _open_bags(
+    model: Model, run: Path, path: Path, source: Source, part: str | None, quiet: bool
+) -> tuple[BagDataset, CalibrationBags]:
+    """Return the bags to calibrate the model of ``run`` on, and which these are."""
     opened = open_bags_for(model, path, source, progress=not quiet)
     bags, made_from = calibration_bags(run, opened, part)
     if part is None and len(bags) < len(opened) and not any(opened.splits):
@@ -166,7 +168,7 @@ def _open_run(
         listed = str(run / "splits.csv")
         say(f"calibration bags: {count}, {made_from.split} ({listed!r}); pass others alone", err=True)
     bags = label_as_trained(bags, source, run, model.contract.class_names)
-    return model, bags, made_from.model_copy(update={"path": str(path)})
+    return bags, made_from.model_copy(update={"path": str(path)})
 
 
 def _check_predictions_alone(

@@ -127,6 +127,35 @@ def test_an_input_is_not_replaced_even_by_its_kind(
     assert kept == (content(predicted), content(model), labels.read_bytes())
 
 
+def test_a_file_of_a_folder_is_not_replaced_with_another(
+    store: Path, model: Path, predicted: Path, tmp_path: Path
+) -> None:
+    kept = content(predicted), content(model), content(store)
+    for words in (
+        ("worklist", predicted, "--out", predicted / "bags.csv"),
+        ("evaluate", predicted, "--out", predicted / "predictions.json"),
+        ("report", predicted, "--out", model / "model.safetensors"),
+        ("data", "split", store, "--out", store / "bags.csv"),
+        ("data", "split", store, "--out", model / "splits.csv"),
+    ):
+        said = run(*words, "--overwrite", code=1)
+        assert "a file that belongs to nothing else, got one of" in said, words
+    assert kept == (content(predicted), content(model), content(store))
+    for _ in range(2):
+        run("worklist", predicted, "--out", predicted / "worklist.csv", "--overwrite")
+
+
+@pytest.mark.parametrize("command", ["worklist", "report", "split"])
+def test_a_place_that_cannot_be_written_is_refused_by_its_name_before_the_work(
+    command: str, store: Path, predicted: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    out = tmp_path / "file" / "out.csv"
+    words = ("data", "split", store) if command == "split" else (command, predicted)
+    said = run(*words, "--out", out, code=1)
+    assert repr(str(out)) in said and "out.json" not in said
+
+
 def test_results_within_an_output_are_not_lost_with_it(store: Path, model: Path, predicted: Path) -> None:
     model.rename(store / "run")
     said = run("data", "make", "gaussian-bags", "--out", store, "--overwrite", code=1)

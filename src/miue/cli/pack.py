@@ -13,7 +13,7 @@ import typer
 from miue.cli.interrupt import kept_bags, kept_on_interrupt
 from miue.cli.option_groups import takes_options
 from miue.cli.options import OUTPUT, AsJson, Overwrite, OverwriteFile, Quiet
-from miue.cli.outputs import keeps_inputs
+from miue.cli.outputs import keeps_inputs, locks_out
 from miue.cli.sources import Bags, Source, open_bags, say_left_out
 from miue.common.folder_kinds import STORE
 from miue.common.outputs import refuse_existing
@@ -88,6 +88,7 @@ def data_pack(
 
 @keeps_inputs
 @takes_options(without=("splits", "fold"))
+@locks_out
 def data_split(
     bags: Bags,
     out: Annotated[

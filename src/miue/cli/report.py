@@ -14,7 +14,7 @@ from miue.cli.given_predictions import read_given
 from miue.cli.group_options import GroupOptions
 from miue.cli.option_groups import takes_options
 from miue.cli.options import OUTPUT, RUNNING, AsJson, ClassNames, Instances, OverwriteFile, Quiet
-from miue.cli.outputs import keeps_inputs
+from miue.cli.outputs import keeps_inputs, locks_out
 from miue.cli.sources import Source, open_bags, say_left_out
 from miue.common.errors import ConfigError
 from miue.common.outputs import refuse_existing
@@ -31,6 +31,7 @@ OF_TABLES = ("id_column", *OF_STORE)
 
 @keeps_inputs
 @takes_options(without=tuple(one.name for one in fields(Source) if one.name not in OF_TABLES))
+@locks_out
 def report(
     predictions: Annotated[
         list[Path],

@@ -9,7 +9,7 @@ import typer
 
 from miue.cli.given_predictions import read_given
 from miue.cli.options import OUTPUT, AsJson, ClassNames, GivenPredictions, Instances, OverwriteFile
-from miue.cli.outputs import keeps_inputs
+from miue.cli.outputs import keeps_inputs, locks_out
 from miue.cli.shift_warning import warn_of_shift
 from miue.common.outputs import refuse_existing
 from miue.common.plural import plural
@@ -19,6 +19,7 @@ LIMITS = "Limits"
 
 
 @keeps_inputs
+@locks_out
 def worklist(
     predictions: GivenPredictions,
     out: Annotated[

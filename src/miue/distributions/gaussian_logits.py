@@ -32,7 +32,9 @@ def softmax_of_gaussian(logits: Float[Tensor, "n C"], covariance: Float[Tensor, 
 
     With two classes this is an integral over one dimension, computed by the trapezoidal rule with an error below
     1e-8 up to a standard deviation of 10 in the difference of the logits and below 1e-3 up to 60. With more it is
-    the mean over 512 fixed points of a scrambled Sobol sequence, so that equal inputs give equal results.
+    the mean over 512 fixed points of a scrambled Sobol sequence, so that equal inputs give equal results. Compared
+    with a million draws for three to six classes, probabilities were off by up to 0.001 and entropies by up to
+    0.002 where the trace of the covariance is 4, and by up to 0.004 and 0.01 where it is 50.
 
     Reference: MacKay 1992, "The evidence framework applied to classification networks", Eq. 6 to 8, who
     approximates the same integral in closed form (probit).

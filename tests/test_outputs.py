@@ -145,13 +145,14 @@ def test_a_file_of_a_folder_is_not_replaced_with_another(
         run("worklist", predicted, "--out", predicted / "worklist.csv", "--overwrite")
 
 
-@pytest.mark.parametrize("command", ["worklist", "report", "split"])
+@pytest.mark.parametrize("command", ["worklist", "report", "split", "evaluate"])
 def test_a_place_that_cannot_be_written_is_refused_by_its_name_before_the_work(
-    command: str, store: Path, predicted: Path, tmp_path: Path
+    command: str, store: Path, predicted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
     out = tmp_path / "file" / "out.csv"
     words = ("data", "split", store) if command == "split" else (command, predicted)
+    monkeypatch.setattr("miue.cli.evaluate.read_given", None)  # read nothing before
     said = run(*words, "--out", out, code=1)
     assert repr(str(out)) in said and "out.json" not in said
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from miue.cli.options import MANY_NAMES, OUTPUT, AsJson, OverwriteFile, separate_names
-from miue.cli.outputs import keeps_inputs
+from miue.cli.outputs import keeps_inputs, locks_out
 from miue.common.errors import ConfigError
 from miue.common.escapes import escape_markdown
 from miue.common.outputs import refuse_existing
@@ -24,6 +24,7 @@ NUMBERS = ("name", "level", "metric", "runs", "mean", "std", "low", "high", "dif
 
 
 @keeps_inputs
+@locks_out
 def compare(
     folders: Annotated[
         list[Path],

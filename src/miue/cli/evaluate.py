@@ -11,13 +11,14 @@ from miue.cli.given_predictions import read_given
 from miue.cli.group_options import GroupOptions
 from miue.cli.option_groups import takes_options
 from miue.cli.options import LABELS, OUTPUT, AsJson, ClassNames, GivenPredictions, Instances, OverwriteFile, Quiet
-from miue.cli.outputs import keeps_inputs
+from miue.cli.outputs import keeps_inputs, locks_out
 from miue.common.outputs import refuse_existing
 from miue.common.terminal import say_json, show_table
 
 
 @keeps_inputs
 @takes_options
+@locks_out
 def evaluate(
     predictions: GivenPredictions,
     groups: GroupOptions,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,16 @@ from miue.common.errors import ConfigError
 
 
 def locks_out(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command that has a parameter ``out`` hold that output's lock, so that another is refused at once."""
+    """Let a command that has a parameter ``out`` hold that output's lock, so that another is refused at once.
+
+    So is a place that cannot be written, before the work. Without an ``out`` nothing is held.
+    """
 
     @wraps(command)
     def wrapped(**given: Any) -> None:
         from miue.common.locks import locked
 
-        with locked(given["out"]):
+        with nullcontext() if given["out"] is None else locked(given["out"]):
             command(**given)
 
     return wrapped

@@ -11,7 +11,7 @@ import typer
 
 from miue.bags.names import strip_endings
 from miue.cli.options import MANY_NAMES, OUTPUT, AsJson, OverwriteFile, Quiet, separate_names
-from miue.cli.outputs import keeps_inputs
+from miue.cli.outputs import keeps_inputs, locks_out
 from miue.common.errors import ConfigError, DataError, StorageError, first_few, lacking, unknown_name
 from miue.common.outputs import refuse_existing
 from miue.common.plural import is_or_are, plural
@@ -33,6 +33,7 @@ def _names(help: str) -> Any:
 
 
 @keeps_inputs
+@locks_out
 def data_patch_labels(
     features: Annotated[
         Path, typer.Argument(metavar="FEATURES", help="Folder of .h5 files with coords, one per slide.")

@@ -202,6 +202,9 @@ ARRAY = {"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_MIN": "1", "SLURM_ARRAY_T
 def test_a_shard_is_a_number_or_that_of_a_slurm_array() -> None:
     assert parse_shard("3/64") == Shard(3, 64)
     assert parse_shard("slurm", {**ARRAY, "SLURM_ARRAY_TASK_COUNT": "64"}) == Shard(3, 64)
+    from_zero = {"SLURM_ARRAY_TASK_MIN": "0", "SLURM_ARRAY_TASK_MAX": "63", "SLURM_ARRAY_TASK_COUNT": "64"}
+    for job, shard in (("0", Shard(1, 64)), ("63", Shard(64, 64))):
+        assert parse_shard("slurm", {**from_zero, "SLURM_ARRAY_TASK_ID": job}) == shard
 
 
 @pytest.mark.parametrize(
@@ -214,13 +217,8 @@ def test_a_shard_is_a_number_or_that_of_a_slurm_array() -> None:
         (
             "slurm",
             {**ARRAY, "SLURM_ARRAY_TASK_COUNT": "2"},
-            "an array that is numbered from 1 without gaps, such as --array=1-64, got 2 jobs from 1 to 64; "
+            "an array that is numbered from 1 or 0 without gaps, such as --array=1-64, got 2 jobs from 1 to 64; "
             "submit it with --array=1-2; where a part of an array runs again, write --shard ${SLURM",
-        ),
-        (
-            "slurm",
-            dict(zip(("SLURM_ARRAY_TASK_" + name for name in ("ID", "MIN", "MAX", "COUNT")), "0001", strict=True)),
-            "got 1 job from 0 to 0; submit it with --array=1-1",
         ),
     ],
 )

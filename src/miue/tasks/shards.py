@@ -58,7 +58,7 @@ def parse_shard(text: str, environment: Mapping[str, str] = os.environ) -> Shard
     """Return the shard that an option names.
 
     Args:
-        text: "3/64", or "slurm" for the job of a Slurm array, whose jobs are numbered from 1 without gaps.
+        text: "3/64", or "slurm" for the job of a Slurm array, whose jobs are numbered from 1 or 0 without gaps.
         environment: of the process.
 
     Raises:
@@ -93,13 +93,12 @@ def _slurm_shard(environment: Mapping[str, str]) -> Shard:
             fix="submit the script with sbatch --array=1-64, or write --shard 3/64",
         )
     number, first, last, count = map(int, texts)
-    if (first, last) != (1, count):
-        by_hand = "write --shard ${SLURM_ARRAY_TASK_ID}/64 with the number of all shards"
-        again = f"; where a part of an array runs again, {by_hand}" if first else ""
+    if first > 1 or last - first + 1 != count:
         raise ConfigError(
             item="--shard slurm",
-            wanted="an array that is numbered from 1 without gaps, such as --array=1-64",
+            wanted="an array that is numbered from 1 or 0 without gaps, such as --array=1-64",
             got=f"{plural(count, 'job')} from {first} to {last}",
-            fix=f"submit it with --array=1-{count}{again}",
+            fix=f"submit it with --array=1-{count}; where a part of an array runs again, write "
+            "--shard ${SLURM_ARRAY_TASK_ID}/64 with the number of all shards, counted from 1",
         )
-    return Shard(number, count)
+    return Shard(number - first + 1, count)

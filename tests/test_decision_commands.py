@@ -142,10 +142,12 @@ def test_a_calibration_that_cannot_be_written_is_refused_before_bags_are_read(
         raise AssertionError("bags were read, though the calibration cannot be written")
 
     monkeypatch.setattr("miue.cli.calibrate.open_bags_for", read)
+    monkeypatch.setattr("miue.cli.calibrate.read_given", read)
     (tmp_path / "file").write_text("no folder")
     out = tmp_path / "file" / "rules.json"
-    printed = fail("calibrate", folder / "run", folder / "store", *EASY, "--out", out)
-    assert f"{str(out)!r}: expected to write it whole" in printed
+    for source in ((folder / "run", folder / "store"), (folder / "predictions",)):
+        printed = fail("calibrate", *source, *EASY, "--out", out)
+        assert f"{str(out)!r}: expected to write it whole" in printed
 
 
 def test_predictions_of_another_tool_are_calibrated_and_decided(tmp_path: Path) -> None:

@@ -108,11 +108,24 @@ def calibrate(
         refuse_existing(out, overwrite=overwrite)
     goals = rules.goals()
     new_bags = None if like is None else _read_new_bags(like, source)
-    if held_out is not None:
+    if held_out is None:
+        model, out = None, _check_predictions_alone(path, source, part, estimator, out)
+    else:
         check_order(path, held_out)
-        model = Model.load(path, trust=trust)
-        out = out or path / "calibration.json"
-        with locked(out):  # a place that cannot be written is refused before anything is predicted
+        model, out = Model.load(path, trust=trust), out or path / "calibration.json"
+    with locked(out):  # a place that cannot be written is refused before the work
+        if model is None:
+            made = calibrate_on(
+                read_given(path, classes=source.classes),
+                **vars(goals),
+                like=new_bags,
+                class_names=source.classes or (),
+                bags_of_patient=rules.bags_of_patient,
+                seed=seed,
+                made_from=CalibrationBags(path=str(path)),
+            )
+        else:
+            assert held_out is not None
             bags, made_from = _open_bags(model, path, held_out, source, part, quiet)
             made = calibrate_model(
                 model,
@@ -126,19 +139,6 @@ def calibrate(
                 progress=not quiet,
                 device=device,
             )
-            made.save(out)
-    else:
-        out = _check_predictions_alone(path, source, part, estimator, out)
-        predictions = read_given(path, classes=source.classes)
-        made = calibrate_on(
-            predictions,
-            **vars(goals),
-            like=new_bags,
-            class_names=source.classes or (),
-            bags_of_patient=rules.bags_of_patient,
-            seed=seed,
-            made_from=CalibrationBags(path=str(path)),
-        )
         made.save(out)
     if as_json:
         say_json(made.model_dump(mode="json"))

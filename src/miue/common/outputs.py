@@ -23,11 +23,12 @@ def refuse_existing(path: Path, kind: FolderKind | None = None, *, overwrite: bo
         StorageError: something is there that is not to be replaced, or ``path`` cannot be looked at.
     """
     refuse_taken(path, kind, overwrite=overwrite)
+    if not path.exists():
+        return
     if kind is None:
-        owner = kind_of(path.parent) if path.exists() else None
+        owner = kind_of(path.parent)
         if owner is not None and owner in KEPT and owner.has(path.name):
             raise _refused(path, "a file that belongs to nothing else", f"one of {owner.name}")
-    if kind is None or not path.is_dir():
         return
     if Path.cwd().is_relative_to(path.resolve()):
         raise _refused(path, "a folder outside of which the command runs", "the one in which it runs")

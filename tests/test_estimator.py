@@ -326,7 +326,7 @@ def test_every_field_of_the_training_config_is_a_parameter_with_its_default(
     changed: dict[str, Any] = {
         name: value / 2 if isinstance(value, float) else 7 for name, value in fields.items()
     }
-    changed |= {"precision": "bf16-mixed", "class_balanced": True}
+    changed |= {"precision": "bf16-mixed", "class_balanced": True, "augmentation": "rotate-flip"}
     found = clone(MILUncertaintyClassifier().set_params(**changed))
     assert {name: found.get_params()[name] for name in fields} == changed
     seen: dict[str, Any] = {}
@@ -337,7 +337,7 @@ def test_every_field_of_the_training_config_is_a_parameter_with_its_default(
 
     monkeypatch.setattr("miue.sklearn.classifier.train_recipe", kept)
     found.set_params(max_epochs=np.int64(1), lr_factor=np.float32(0.25), options=SMALL, random_state=7)
-    found.fit(arrays, labels)
+    found.fit([np.tile(array[:, :, None], (1, 1, 5)) for array in arrays], labels)  # images, to be augmented
     assert seen == {**changed, "max_epochs": 1, "lr_factor": 0.25, "seed": 7}
     with pytest.raises(ConfigError, match="training setting 'lr_factor': expected less than 1"):
         classifier(lr_factor=2.0).fit(arrays, labels)

@@ -33,6 +33,7 @@ KINDS: dict[str, tuple[BagDataset, dict[str, Any]]] = {
     "lenet": (bright_bags(side=16), {"encoder": "lenet", "options": {"encoder.dropout": 0.2}}),
     "alexnet": (bright_bags(12, side=15, channels=3), {"encoder": "alexnet"}),
     "compact": (bright_bags(), {"encoder": "compact"}),
+    "augmented": (bright_bags(side=9), {"encoder": "compact", "settings": {"augmentation": "rotate-flip"}}),
     "mlp": (separable_bags(24), {"encoder": "mlp", "options": {"encoder.scaling": "each"}}),
     "rare class": (separable_bags(24).subset(RARE), {"encoder": "mlp", "settings": {"class_balanced": True}}),
     "torchmil-transmil": (bright_bags(), {"network": "torchmil-transmil", "method": "softmax"}),

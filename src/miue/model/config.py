@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_serializer
 
+from miue.bags.augmentation import Augmentation
 from miue.common.errors import ConfigError, ModelError
 from miue.common.option_types import Option
 from miue.common.parts import METHODS, NETWORKS
@@ -170,6 +171,11 @@ class TrainingConfig(BaseModel):
     class_balanced: bool = Field(
         default=False,
         description="an epoch takes as many bags of each class, not each bag once; validation counts classes",
+    )
+    augmentation: Augmentation = Field(
+        default="none",
+        description="of images in training; rotate-flip: each is rotated by quarter turns and mirrored at random, "
+        "anew in each epoch",
     )
     precision: Precision = Field(
         default="float32", description="of the encoder in training; bf16-mixed is faster where a device has it"

@@ -73,6 +73,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         weight_decay: on weights, not on biases or norms.
         bags_per_update: bags that share one update.
         class_balanced: an epoch takes as many bags of each class, not each bag once; validation counts classes.
+        augmentation: of images in training, "none" or "rotate-flip" for random quarter turns and mirror images.
         precision: of the encoder in training, "float32" or "bf16-mixed".
         lr_factor: what the learning rate is multiplied with after lr_patience epochs without improvement.
         lr_patience: epochs without improvement before that.
@@ -94,6 +95,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
     weight_decay: float
     bags_per_update: int | None
     class_balanced: bool
+    augmentation: str
     precision: str
     lr_factor: float
     lr_patience: int | None
@@ -118,6 +120,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         weight_decay: float = 1e-5,
         bags_per_update: int | None = None,
         class_balanced: bool = False,
+        augmentation: str = "none",
         precision: str = "float32",
         lr_factor: float = 0.5,
         lr_patience: int | None = None,
@@ -138,6 +141,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         self.weight_decay = weight_decay
         self.bags_per_update = bags_per_update
         self.class_balanced = class_balanced
+        self.augmentation = augmentation
         self.precision = precision
         self.lr_factor = lr_factor
         self.lr_patience = lr_patience

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from miue.bags.augmentation import augmented
 from miue.bags.batches import PackedBatches, ordered_batches, shuffled_batches
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch
@@ -170,7 +171,7 @@ class TrainingModule(pl.LightningModule):
         return optimizer
 
     def on_train_epoch_start(self) -> None:
-        """Seed dropout from seed and epoch, so that an epoch is the same however training got there."""
+        """Seed dropout and augmentation, so that an epoch is the same however training got there."""
         rank = (self.global_rank,) if self.trainer.world_size > 1 else ()
         torch.manual_seed(derive_seed(self.config.seed, self.current_epoch, *rank))
         self._sums = EpochSums(self.class_weights)
@@ -183,7 +184,8 @@ class TrainingModule(pl.LightningModule):
         """
         epoch = self.current_epoch + 1
         with noting_when(lambda: f"in training epoch {epoch}, for {batch.segments.in_words()}"):
-            loss = check_loss(self.method, self.method.loss(batch, epoch))
+            seen = augmented(batch, self.config.augmentation)
+            loss = check_loss(self.method, self.method.loss(seen, epoch))
         processes = self.trainer.world_size
         share = batch.segments.num_bags / self.bags_of_update if processes > 1 else 1.0
         self._sums.add_update(float(loss.detach()), share)

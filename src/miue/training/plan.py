@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from miue.bags.augmentation import check_augmentation
 from miue.bags.classes import doubt_about_negative_class, names_or_numbers
 from miue.bags.copies import warn_of_copies
 from miue.bags.dataset import BagDataset
@@ -56,6 +57,7 @@ class Plan:
         training_bags, validation_bags = training_sets(dataset, validation, recipe.training_config(dataset))
         check_statistics(find_distances(recipe.distances), training_bags)
         model_config, config = recipe.model_config(dataset.instance_shape), recipe.training_config(training_bags)
+        check_augmentation(config.augmentation, dataset.instance_shape)
         return cls(recipe, training_bags, validation_bags, model_config, config, DataContract.of(dataset))
 
     def sentence(self, networks: int = 1) -> str:

@@ -152,7 +152,7 @@ def test_evidence_near_one_is_shown_as_a_number(tmp_path: Path) -> None:
     [table] = shown.tables()
     assert [row[table.heading.index("evidence")] for row in table.rows] == ["0.912", "10^3.7"]
     calm = replace(shown, log10_evidence=np.array([[-0.04], [-0.1]]))
-    assert "The strongest evidence was 0.912 (a); 10^4.0 would be an alarm." in str(calm)
+    assert "The evidence nearest to an alarm was 0.912 (a); 10^4.0 would be one." in str(calm)
     page = render_page(calm).decode()
     assert "<td>0.794</td><td>0.912</td>" in page and "10^-" not in page and "<sup>-" not in page
 
@@ -358,6 +358,19 @@ def test_lines_of_the_page_that_share_a_color_are_drawn_differently() -> None:
     page = render_page(course).decode()
     styles = [re.search(rf"^\.s{place} \{{ (.*) \}}$", page, re.MULTILINE) for place in range(11)]
     assert len({style[1] for style in styles if style}) == 11
+
+
+def test_each_class_has_a_line_of_its_own_on_the_page_and_one_class_mix_is_plain() -> None:
+    names = (*(f"score_{place:02}" for place in range(8)), *(f"class_mix_{place:02}" for place in range(10)))
+    course = monitor(
+        calibrated(**{name: np.arange(20.0) for name in names}),
+        [batch("monday", None, **{name: np.zeros(2) for name in names})],
+    )
+    page = render_page(course).decode()
+    styles = [re.search(rf"^\.s{place} \{{ (.*) \}}$", page, re.MULTILINE) for place in range(len(names))]
+    assert len({style[1] for style in styles if style}) == len(names)
+    one = render_page(replace(course_of("monday", 0.0), scores=("class_mix", "b"))).decode()
+    assert ".s0 { stroke: var(--ink); background: var(--ink); }" in one
 
 
 @pytest.mark.long

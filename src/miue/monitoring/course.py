@@ -169,11 +169,11 @@ class Course(PrintsAsTable):
         column = self.strongest()
         highest = describe_evidence(float(self.log10_evidence[:, column].max()))
         evidence = f"{highest} ({self.scores[column]})"
-        limit = f"10^{self.log10_limits[column]:.1f} would be an alarm"
-        return f"No alarm: {bags}, {compared}. The strongest evidence was {evidence}; {limit}."
+        limit = f"10^{self.log10_limits[column]:.1f} would be one"
+        return f"No alarm: {bags}, {compared}. The evidence nearest to an alarm was {evidence}; {limit}."
 
     def tables(self) -> list[ResultTable]:
-        """Return a row for each batch: its bags, class mix, the strongest evidence at its end, and its alarms.
+        """Return a row for each batch: bags, class mix, the evidence nearest to an alarm at its end, and alarms.
 
         Of more than two classes, the mix is a table of its own, with a row for each batch and class.
         """

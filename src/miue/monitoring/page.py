@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from miue.monitoring.course import Course, describe_evidence, is_mix
 WIDTH, HEIGHT, LEFT, BOTTOM = 960, 320, 46, 28  # of the figure, in pixels
 POINTS = 1500  # of a line at most
 LOWEST = -2.0  # of the vertical axis: evidence below 1 says only that nothing changed
+COLORS = 8  # of the page's style
+DASHES = (None, (5, 2))  # of the uncertainties, for each round of the colors
+DOTS = ((2, 2), (2, 5))  # of the classes, likewise
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,8 @@ class Line:
         end: its evidence after the last bag, in words.
         highest: the highest it was, likewise.
         alarm: the bag of its first alarm, "" without one.
-        is_mix: whether it is of the class mix.
+        color: of the line, a variable of the page's style.
+        dash: pixels drawn and left out; None for a solid line.
     """
 
     name: str
@@ -32,7 +37,8 @@ class Line:
     end: str
     highest: str
     alarm: str
-    is_mix: bool
+    color: str
+    dash: tuple[int, int] | None
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,17 @@ def _line(course: Course, column: int, frame: Frame) -> Line:
     drawn = np.unique(np.append(np.arange(0, len(evidence), max(1, len(evidence) // POINTS)), len(evidence) - 1))
     points = " ".join(f"{frame.x(row + 1)},{frame.y(float(evidence[row]))}" for row in drawn.tolist())
     score = course.scores[column]
+    color, dash = _look(course.scores, score)
     alarm = course.alarms.get(score, "")
     end, highest = (describe_evidence(float(value)) for value in (evidence[-1], evidence.max()))
-    return Line(score, points, end, highest, alarm, is_mix(score))
+    return Line(score, points, end, highest, alarm, color, dash)
+
+
+def _look(scores: Sequence[str], score: str) -> tuple[str, tuple[int, int] | None]:
+    """Return the color and the dashes of a score: dotted for a class, but solid ink for the only class mix."""
+    alike = [one for one in scores if is_mix(one) == is_mix(score)]
+    if is_mix(score) and len(alike) == 1:
+        return "ink", None
+    round_, place = divmod(alike.index(score), COLORS)
+    patterns = DOTS if is_mix(score) else DASHES
+    return f"c{place}", patterns[round_ % len(patterns)]

@@ -505,3 +505,25 @@ def test_headings_of_a_spreadsheet_are_recognized(tmp_path: Path) -> None:
     assert "bag_id = 'Slide ID', label = 'True Label', patient = 'Patient ID'" in said
     assert read.bags.labels.values.tolist() == [0, 1] and read.bags.patients is not None
     assert read.bags.patients.tolist() == ["P-1", "P-2"]
+
+
+def test_instances_are_out_of_distribution_as_their_bags_unless_their_table_says_of_any(tmp_path: Path) -> None:
+    bags = write(
+        tmp_path / "bags.csv",
+        "bag_id,label,is_ood,ood_set,p_1\na,0,false,,0.1\nb,1,true,fmnist,0.9\nc,1,,,0.9\n",
+    )
+    rows = [("c", 0), ("a", 0), ("b", 0), ("b", 1)]
+
+    def read(*flags: str) -> Predictions:
+        header = "bag_id,instance,label,p_1" + (",is_ood" if flags else "")
+        cells = [f"{bag},{number},0,0.2" for bag, number in rows]
+        lines = [f"{row},{flag}" for row, flag in zip(cells, flags, strict=True)] if flags else cells
+        return read_tables(bags, write(tmp_path / "instances.csv", "\n".join([header, *lines]) + "\n"))
+
+    for table in (read().instances, read("", "", "", "").instances):
+        assert table is not None
+        assert list(table.is_ood) == [None, False, True, True]
+        assert table.ood_sets.tolist() == ["", "", "fmnist", "fmnist"]
+        assert table.judged.tolist() == [True, True, False, False]
+    said = read("", "", "false", "true").instances
+    assert said is not None and list(said.is_ood) == [None, None, False, True]

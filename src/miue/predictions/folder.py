@@ -338,7 +338,7 @@ def read_tables(
     """
     predictions = _read_both(bags, instances, provenance, names, instance_names)
     _check_each_instance_once(predictions.instances, str(instances))
-    return predictions
+    return replace(predictions, instances=_with_ood_of_bags(predictions))
 
 
 def _read_both(
@@ -407,6 +407,17 @@ def _with_instances(predictions: Predictions, instances: PredictionTable, name: 
             fix="add these bags, or drop their instances",
         )
     return replace(predictions, instances=instances)
+
+
+def _with_ood_of_bags(predictions: Predictions) -> PredictionTable | None:
+    """Return the instances, each out of distribution as its bag is where the table of instances says nothing."""
+    bags, instances = predictions.bags, predictions.instances
+    if instances is None or instances.is_ood.known.any():
+        return instances
+    of_instances = instances.rows_of_bags()
+    row = {str(name): number for number, name in enumerate(bags.bag_ids)}
+    rows = np.array([row[name] for name in of_instances.names], np.int64)[of_instances.bag]
+    return replace(instances, is_ood=bags.is_ood[rows], ood_sets=bags.ood_sets[rows])
 
 
 def _write_csv(

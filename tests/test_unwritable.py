@@ -103,6 +103,19 @@ def test_a_full_disk_is_said_and_the_next_try_goes_through(what: str, allowed: i
     WRITERS[what](out)
 
 
+@pytest.mark.parametrize("allowed", [100, 1_000], ids=["first file", "table of long names"])
+def test_a_packing_that_meets_a_full_disk_says_that_the_same_command_goes_on(allowed: int, tmp_path: Path) -> None:
+    names = [letter * 200 for letter in "abcdefg"]
+    bags = BagDataset.from_arrays([np.ones((1, 2), np.float32)] * 7, [0, 1, 0, 1, 0, 1, 0], ids=names)
+    out = tmp_path / "out"
+    with full_disk(allowed), pytest.raises(WriteError) as raised:
+        pack(bags, out)
+    assert raised.value.item == repr(str(out))
+    assert raised.value.got == "File too large"
+    assert raised.value.fix == "free space, then give the same command again: it goes on where it stopped"
+    assert pack(bags, out).resumed == (7 if allowed == 1_000 else 0)
+
+
 @pytest.mark.parametrize(
     "command",
     [

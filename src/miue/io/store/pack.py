@@ -8,6 +8,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,7 +17,15 @@ import numpy as np
 
 from miue.bags.arrays import check_bag
 from miue.bags.dataset import BagDataset
-from miue.common.errors import DataError, MiueError, StorageError, lacking, not_readable
+from miue.common.errors import (
+    DataError,
+    MiueError,
+    StorageError,
+    WriteError,
+    cannot_write,
+    lacking,
+    no_room_behind,
+)
 from miue.common.files import atomic_folder, read_json, remove_temporaries, write_json
 from miue.common.folder_kinds import STORE
 from miue.common.locks import locked
@@ -83,16 +92,10 @@ def pack(
         StorageError: ``out`` is taken, another process writes it, the disk is full, or what was written does not
             read back.
     """
-    with locked(out):
+    with locked(out), _said_to_go_on(out):
         refuse_existing(out, STORE, overwrite=overwrite)
         work = out.parent / f".{out.name}.packing"
-        try:
-            written, missed, resumed = _write(work, bags, skip_bad=skip_bad, progress=progress)
-        except OSError as error:
-            if memory_shortage(error) is not None:
-                raise
-            fix = "free space, then give the same command again: it goes on where it stopped"
-            raise not_readable(repr(str(out)), "to write it whole", error, fix) from error
+        written, missed, resumed = _write(work, bags, skip_bad=skip_bad, progress=progress)
         if not written:
             raise lacking(repr(str(out)), "at least one bag", missed[0].reason if missed else "check the folder")
         instances = _finish(work, bags, written)
@@ -108,6 +111,23 @@ def pack(
             (work / "instances.npy").replace(folder / "instances.npy")  # last: nothing packed is lost
             shutil.rmtree(work, ignore_errors=True)
         return Packed(len(kept), instances, resumed, missing)
+
+
+@contextmanager
+def _said_to_go_on(out: Path) -> Iterator[None]:
+    """Say of a disk that is full, in whatever file that is met, that the same command goes on."""
+    try:
+        yield
+    except (OSError, WriteError) as error:
+        if memory_shortage(error) is not None:
+            raise
+        said = error if isinstance(error, WriteError) else cannot_write(out, error)
+        if no_room_behind(error) is not None:
+            fix = "free space, then give the same command again: it goes on where it stopped"
+            said = said.replaced(item=repr(str(out)), fix=fix)
+        elif said is error:
+            raise
+        raise said from error
 
 
 def _write(

@@ -20,6 +20,7 @@ import miue
 from miue.cli import main
 from miue.cli.interrupt import kept_bags, kept_epochs
 from miue.common.interrupts import RAISED, all_interrupts_heard
+from miue.common.nested import write_nested
 from miue.io.store import write_store
 
 INTERRUPTIBLE = (
@@ -76,14 +77,13 @@ def test_a_training_says_how_many_epochs_are_kept_and_goes_on(
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"), [(1, "1 finished epoch is kept in"), (2, "2 finished epochs are kept in")]
+    ("count", "said"), [(1, "1 finished epoch is kept in"), (2, "2 finished epochs are kept in")]
 )
-def test_one_epoch_that_is_kept_is_one(lines: int, said: str, tmp_path: Path) -> None:
-    (tmp_path / "last.safetensors").touch()
-    (tmp_path / "log.csv").write_text("epoch,loss\n" + "1,0.5\n" * lines)
+def test_one_epoch_that_is_kept_is_one(count: int, said: str, tmp_path: Path) -> None:
+    write_nested(tmp_path / "last.safetensors", {"epoch": count - 1})
     assert kept_epochs(tmp_path).startswith(said)
     (tmp_path / ".store.packing").mkdir()
-    (tmp_path / ".store.packing" / "checksums.csv").write_text("a,0\n" * lines)
+    (tmp_path / ".store.packing" / "checksums.csv").write_text("a,0\n" * count)
     bags = said.replace("finished epoch", "packed bag").removesuffix(" in")
     assert kept_bags(tmp_path / "store").startswith(bags)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import fail
+from commands import fail, run
 from fast import slow_but
 from made_bags import separable_bags
 from made_predictions import made_predictions
@@ -114,6 +114,24 @@ def test_a_packing_that_meets_a_full_disk_says_that_the_same_command_goes_on(all
     assert raised.value.got == "File too large"
     assert raised.value.fix == "free space, then give the same command again: it goes on where it stopped"
     assert pack(bags, out).resumed == (7 if allowed == 1_000 else 0)
+
+
+@pytest.mark.long
+def test_a_training_that_meets_a_full_disk_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> None:
+    write_store(tmp_path / "store", separable_bags())
+    training = ["train", tmp_path / "store", "--out", tmp_path / "run", "--quiet", "--device", "cpu", "--set"]
+    with full_disk(5_000):
+        assert "free space; no epoch was finished; give the same command again" in fail(*training, "max_epochs=2")
+    run(*training, "max_epochs=2")
+    longer = [*training, "max_epochs=3", "--resume"]
+    with full_disk(5_000):
+        said = fail(*longer)
+    assert f"free space; 2 finished epochs are kept in {tmp_path / 'run'}; the same command with --resume" in said
+    run(*longer)
+    validated = ["cross-validate", tmp_path / "store", "--folds", "2", "--seeds", "1", "--set", "max_epochs=1"]
+    with full_disk(5_000):
+        said = fail(*validated, "--out", tmp_path / "cv", "--quiet")
+    assert "free space; 0 of 2 runs and the epochs of those under way are kept" in said
 
 
 @pytest.mark.parametrize(
@@ -510,8 +528,8 @@ def test_a_cross_validation_without_the_models_of_its_runs_is_still_that_of_its_
     """Models are large, and may be removed: the metrics that stay are not those of another recipe."""
     folds = make_folds(bags, 2)
     cross_validate(bags, folds, [1], tmp_path, Recipe(settings=QUICK), progress=False)
-    for run in tmp_path.glob("fold_*/seed_*/run"):
-        shutil.rmtree(run)
+    for finished in tmp_path.glob("fold_*/seed_*/run"):
+        shutil.rmtree(finished)
     with pytest.raises(ConfigError, match="the same method as when it was started"):
         cross_validate(bags, folds, [1], tmp_path, Recipe(method="softmax", settings=QUICK), progress=False)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from miue.cli.interrupt import finished_runs, finished_seeds, kept_on_interrupt, kept_runs
+from miue.cli.interrupt import finished_runs, finished_seeds, kept_runs, saying_what_is_kept
 from miue.cli.option_groups import takes_options
 from miue.cli.options import (
     MANY,
@@ -110,7 +110,7 @@ def cross_validate(
     if given is not None and source.skip_bad:
         given, _ = given.without_absent(opened.bags)
     splits = given or make_folds(opened.bags, folds or 5, validation=validation_share(recipe), seed=split_seed)
-    with kept_on_interrupt(lambda: kept_runs(out, len(splits), numbers)):
+    with saying_what_is_kept(lambda: kept_runs(out, len(splits), numbers)):
         found = run(
             opened.bags,
             splits,

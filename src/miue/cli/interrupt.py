@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM or SIGHUP: one line that says what was kept and how to go on."""
+"""Ctrl-C, SIGTERM, SIGHUP or a full disk: one line that says what was kept and how to go on."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from miue.common.errors import WriteError, no_room_behind
 from miue.common.interrupts import signal_of
 from miue.common.plural import is_or_are, plural
 
@@ -26,12 +27,16 @@ class Interrupted(Exception):
 
 
 @contextmanager
-def kept_on_interrupt(say: Callable[[], str]) -> Iterator[None]:
-    """Let an interrupt of the block carry what ``say`` returns."""
+def saying_what_is_kept(say: Callable[[], str]) -> Iterator[None]:
+    """Let an interrupt of the block, or a full disk, carry what ``say`` returns."""
     try:
         yield
     except KeyboardInterrupt as error:
         raise type(error)(say()) from error
+    except WriteError as error:
+        if no_room_behind(error) is None:
+            raise
+        raise error.replaced(fix=f"free space; {say()}") from error
 
 
 @contextmanager
@@ -45,9 +50,11 @@ def quiet_interrupt() -> Iterator[None]:
 
 def kept_epochs(run: Path) -> str:
     """Return how much of a training is kept, and how to go on."""
-    if not any(run.rglob("last.safetensors")):
+    from miue.training.checkpoint import epochs_in
+
+    epochs = sum(map(epochs_in, run.rglob("last.safetensors")))
+    if not epochs:
         return "no epoch was finished; give the same command again"
-    epochs = sum(_lines(log) for log in run.rglob("log.csv"))
     return f"{_kept(epochs, 'finished epoch')} in {run}; the same command with --resume goes on"
 
 
@@ -71,16 +78,10 @@ def finished_seeds(out: Path) -> list[int]:
 
 def kept_bags(out: Path) -> str:
     """Return how much of a packing is kept, and how to go on."""
-    bags = _lines(out.parent / f".{out.name}.packing" / "checksums.csv", header=False)
+    packed = out.parent / f".{out.name}.packing" / "checksums.csv"
+    bags = packed.read_bytes().count(b"\n") if packed.exists() else 0
     return f"{_kept(bags, 'packed bag')}; the same command goes on"
 
 
 def _kept(count: int, noun: str) -> str:
     return f"{plural(count, noun)} {is_or_are(count)} kept"
-
-
-def _lines(path: Path, *, header: bool = True) -> int:
-    if not path.exists():
-        return 0
-    with path.open(newline="", encoding="utf-8") as file:
-        return max(0, sum(1 for _ in file) - header)

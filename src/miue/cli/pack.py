@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from miue.cli.interrupt import kept_bags, kept_on_interrupt
+from miue.cli.interrupt import kept_bags, saying_what_is_kept
 from miue.cli.option_groups import takes_options
 from miue.cli.options import OUTPUT, AsJson, Overwrite, OverwriteFile, Quiet
 from miue.cli.outputs import keeps_inputs, locks_out
@@ -58,7 +58,7 @@ def data_pack(
             opened = draw_split(opened, VALIDATION_SHARE)
         return opened.bags
 
-    with kept_on_interrupt(lambda: kept_bags(out)):
+    with saying_what_is_kept(lambda: kept_bags(out)):
         packed = pack(
             opened.bags,
             out,

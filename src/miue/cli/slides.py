@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from miue.cli.interrupt import kept_on_interrupt
+from miue.cli.interrupt import saying_what_is_kept
 from miue.common.errors import DataError, MiueError, StorageError, first_few, first_repeated, lacking, not_stated
 from miue.common.plural import plural
 from miue.common.terminal import say, show_result
@@ -62,7 +62,7 @@ def for_each_slide(
         finished = plural(sum(task.is_done for task in tasks), "slide")
         return f"finished and kept in {out}: {finished}; the same command goes on"
 
-    with kept_on_interrupt(say_kept), locked(out):
+    with saying_what_is_kept(say_kept), locked(out):
         remove_temporaries(out)
         kept = 0
         for slide in slides:

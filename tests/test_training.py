@@ -472,6 +472,16 @@ def test_a_class_too_small_to_hold_out_from_is_named() -> None:
         miue.train([np.ones((2, 3))] * 6, [0, 0, 0, 0, 0, 1])
 
 
+def test_a_class_of_too_few_patients_to_hold_out_from_is_named(bags: BagDataset) -> None:
+    patients = ["one" if label else f"{row}" for row, label in enumerate(bags.labels.values)]
+    said = (
+        r"class 1 of the training set: expected at least 2 patients, .* got 1; add patients of this class, pass "
+        r"validation bags, or hold none out \(validation_fraction=0\)$"
+    )
+    with pytest.raises(DataError, match=said):
+        miue.train(replace(bags, patients=tuple(patients)), settings={"max_epochs": 1})
+
+
 def test_a_learning_rate_that_diverges_is_reported(bags: BagDataset) -> None:
     with pytest.raises(DataError, match="a finite loss"):
         quick_train(bags, method="softmax", settings={"learning_rate": 1e30, "max_epochs": 20})

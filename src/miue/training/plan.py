@@ -224,21 +224,30 @@ def training_sets(
         return bags, _checked_validation(validation, dataset)
     if not config.validation_fraction:
         return bags, bags
-    classes, counts = np.unique(bags.labels.values, return_counts=True)
-    if counts.min() < 2:
-        rare = int(classes[counts.argmin()])
-        others = int((counts < 2).sum()) - 1
-        measured = ", or make a few classes of measurements, such as above and below a value" if others else ""
-        raise DataError(
-            item=f"class {bags.class_names[rare] if bags.class_names else rare} of the training set",
-            wanted="at least 2 bags, one to learn from and one to validate on",
-            got=f"1, like {plural(others, 'other class')}" if others else "1",
-            fix="add bags of this class, pass validation bags, or hold none out (validation_fraction=0)"
-            + measured,
-        )
     groups = None if bags.patients is None else group_by_patient(bags.patients)
+    _check_classes_on_both_sides(bags, groups)
     kept, held_out = hold_out(bags.labels.values, config.validation_fraction, config.seed, groups=groups)
     return bags.subset(np.sort(kept)), bags.subset(np.sort(held_out))
+
+
+def _check_classes_on_both_sides(bags: BagDataset, patients: np.ndarray | None) -> None:
+    """Raise unless each class has a bag, or a patient where they are known, to learn from and one to hold out."""
+    units, each = ("bags", np.arange(len(bags))) if patients is None else ("patients", patients)
+    labels = bags.labels.values
+    classes = np.unique(labels)
+    counts = np.array([len(np.unique(each[labels == label])) for label in classes])
+    if counts.min() >= 2:
+        return
+    rare, others = int(classes[counts.argmin()]), int((counts < 2).sum()) - 1
+    fix = f"add {units} of this class, pass validation bags, or hold none out (validation_fraction=0)"
+    if others and patients is None:
+        fix += ", or make a few classes of measurements, such as above and below a value"
+    raise DataError(
+        item=f"class {bags.class_names[rare] if bags.class_names else rare} of the training set",
+        wanted=f"at least 2 {units}, one to learn from and one to validate on",
+        got=f"1, like {plural(others, 'other class')}" if others else "1",
+        fix=fix,
+    )
 
 
 def _labeled(bags: BagDataset) -> BagDataset:

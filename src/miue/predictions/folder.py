@@ -49,7 +49,7 @@ from miue.predictions.patients import by_patient
 from miue.predictions.provenance import UNKNOWN, Provenance
 from miue.predictions.read_table import read_table
 from miue.predictions.stored_instances import StoredInstances
-from miue.predictions.table import SCORE_PREFIX, PredictionTable
+from miue.predictions.table import PredictionTable, uncertainty_column
 
 FORMAT = "miue-predictions"
 VERSION = 1
@@ -426,7 +426,7 @@ def _write_csv(
     """Write a table; a shard has scores to their last digit, of which others are made."""
     written = table.to_arrow()
     for name, values in table.scores.items() if exact_scores else ():
-        column = name if name in MEASURES else SCORE_PREFIX + name
+        column = uncertainty_column(name)
         written = written.set_column(written.column_names.index(column), column, [values])
     write_table(path, written.rename_columns([id_column, *written.column_names[1:]]))
 

@@ -13,9 +13,8 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from miue.common.files import file_sha256, make_folder
-from miue.distributions.measures import MEASURES
 from miue.predictions.parts import Part
-from miue.predictions.table import PART_ROWS, SCORE_PREFIX, PredictionTable, parameter_columns
+from miue.predictions.table import PART_ROWS, PredictionTable, parameter_columns, uncertainty_column
 
 GROUP_ROWS = 1 << 16  # rows of a group, the least that is read
 REPEATED = ("bag_id", "ood_set", "label", "is_ood")  # of few different values
@@ -125,7 +124,7 @@ def _to_arrow(table: PredictionTable, bags: dict[str, int]) -> Any:
     for name, values in parameter_columns(table.distribution).items():
         columns[name] = _smallest(values)
     for name, values in table.scores.items():
-        columns[name if name in MEASURES else SCORE_PREFIX + name] = _smallest(values)
+        columns[uncertainty_column(name)] = _smallest(values)
     if table.flagged is not None:
         columns["flagged"] = table.flagged
     return pa.table(columns)

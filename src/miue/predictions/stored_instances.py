@@ -20,7 +20,6 @@ from miue.bags.table_columns import read_coords, whole_numbers, with_named_sets
 from miue.common.errors import missing_column
 from miue.common.tables import read_parquet_rows, reading_table, texts_of_column
 from miue.distributions import PredictiveDistribution
-from miue.distributions.measures import MEASURES
 from miue.predictions.parts import FIX, Part, check_part
 from miue.predictions.read_table import (
     read_distribution,
@@ -28,7 +27,7 @@ from miue.predictions.read_table import (
     read_numbers,
     read_scores,
 )
-from miue.predictions.table import SCORE_PREFIX, PredictionTable, parameter_columns
+from miue.predictions.table import PredictionTable, parameter_columns, uncertainty_column
 
 LOGICAL = ("is_ood", "ood_set", "flagged")
 KNOWN = ("label", *LOGICAL)
@@ -118,7 +117,7 @@ class StoredInstances(PredictionTable):
             measure = self._measure(name)
             yield from (measure.of(one).numpy() for one in self.distributions())
             return
-        column = name if name in MEASURES else SCORE_PREFIX + name
+        column = uncertainty_column(name)
         for path, read in self._columns([column]):
             yield read_numbers(read[column], column, str(path))
 

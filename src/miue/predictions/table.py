@@ -273,9 +273,8 @@ class PredictionTable(PrintsAsTable):
             columns[f"p_{c}"] = probability if not dirichlet else probability.astype(np.float32)
         columns["predicted"] = self.predicted
         for name, values in self.uncertainties().items():
-            prefix = SCORE_PREFIX if name in self.scores and name not in MEASURES else ""
             exact = name == "expected_entropy" and isinstance(self.distribution, Draws)  # read back as a parameter
-            columns[prefix + name] = values if exact else values.astype(np.float32)
+            columns[uncertainty_column(name)] = values if exact else values.astype(np.float32)
         if self.decisions is not None:
             columns.update(self.decisions.columns())
         if self.flagged is not None:
@@ -313,6 +312,15 @@ class PredictionTable(PrintsAsTable):
         items = plural(len(self), "bag" if first.instance is None else "instance")
         note = f"{items}, {first.distribution.num_classes} classes, {kind}; all columns: to_frame()"
         yield ResultTable(tuple(columns), tuple(zip(*columns.values(), strict=True)), (note,))
+
+
+def uncertainty_column(name: str) -> str:
+    """Return the column of a measure or score in tables: the name of a measure is its own.
+
+    >>> uncertainty_column("vacuity"), uncertainty_column("knn")
+    ('vacuity', 'score_knn')
+    """
+    return name if name in MEASURES else SCORE_PREFIX + name
 
 
 def parameter_columns(distribution: PredictiveDistribution) -> dict[str, Float64[np.ndarray, "n"]]:

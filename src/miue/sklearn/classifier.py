@@ -32,7 +32,7 @@ from miue.model.model import Model
 from miue.model.part import PartLike
 from miue.model.recipe import DEFAULT_DISTANCES, Recipe
 from miue.predictions.folder import Predictions
-from miue.predictions.table import SCORE_PREFIX, PredictionTable
+from miue.predictions.table import PredictionTable, uncertainty_column
 from miue.training.fit import Run
 from miue.training.train import train_recipe
 
@@ -431,5 +431,4 @@ def _classes(labels: Shaped[np.ndarray, "B"]) -> Shaped[np.ndarray, "C"]:
 
 def _uncertainties(table: PredictionTable) -> dict[str, Float64[np.ndarray, "n"]]:
     """Return measures and scores by the names of their columns in saved tables."""
-    measures = table.uncertainties()
-    return {(SCORE_PREFIX + name if name in table.scores else name): v for name, v in measures.items()}
+    return {uncertainty_column(name): values for name, values in table.uncertainties().items()}

@@ -24,7 +24,7 @@ from miue.distributions.measures import MEASURES
 from miue.pathology.export.patches import Patches
 from miue.pathology.export.ranges import color_range
 from miue.predictions.instance_errors import ERROR_PROBABILITY
-from miue.predictions.table import SCORE_PREFIX, PredictionTable
+from miue.predictions.table import PredictionTable, uncertainty_column
 
 LONGEST = 1000  # pixels of the longer side of a panel's canvas; a panel is at most 975 high in print
 PANEL_WIDTH = 4.1  # inches
@@ -95,7 +95,7 @@ def uncertainty_layers(table: PredictionTable) -> list[Layer]:
     layers = [Layer(name, title, "nats", color_range(table, name), "YlOrRd") for name, title in entropies.items()]
     scores = [name for name in table.head.scores if name not in MEASURES]
     return layers + [
-        Layer(f"{SCORE_PREFIX}{name}", *_title_and_unit(name), color_range(table, name), "YlOrRd")
+        Layer(uncertainty_column(name), *_title_and_unit(name), color_range(table, name), "YlOrRd")
         for name in scores
     ]
 

@@ -12,9 +12,8 @@ from miue.bags.classes import numbered_classes
 from miue.bags.coords import Coords, grid_step
 from miue.common.errors import DataError, first_few, unknown_name
 from miue.common.escapes import shortened
-from miue.distributions.measures import MEASURES
 from miue.predictions.folder import Predictions
-from miue.predictions.table import SCORE_PREFIX, PredictionTable
+from miue.predictions.table import PredictionTable, uncertainty_column
 
 SPECIFIED, FROM_FILE, FROM_GRID = "specified", "stated by the features' file", "step of the grid of coords"
 FROM_OTHERS = "the one step of all other slides' grids"
@@ -112,7 +111,7 @@ def _of_each_slide(
             size_from=size_from,
             probabilities=of_slide.probabilities,
             uncertainties={
-                (SCORE_PREFIX if name not in MEASURES else "") + name: np.asarray(values, np.float64)
+                uncertainty_column(name): np.asarray(values, np.float64)
                 for name, values in of_slide.uncertainties().items()
             },
             flagged=of_slide.flagged,

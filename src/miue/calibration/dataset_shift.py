@@ -11,6 +11,7 @@ from miue.calibration.compared import compared_uncertainties
 from miue.calibration.patients import counted_rows
 from miue.predictions.provenance import DatasetShift
 from miue.predictions.table import PredictionTable
+from miue.predictions.training_parts import is_trained_on
 
 CHANCE = 0.01
 """Of bags like those of the calibration to be called different all the same."""
@@ -42,8 +43,7 @@ def find_shift(
     """
     from scipy.stats import ks_2samp
 
-    trained = np.zeros(len(table), bool) if table.training_parts is None else table.training_parts == "train"
-    new = table.subset(np.flatnonzero(~table.is_ood.out_of_distribution & ~trained))
+    new = table.subset(np.flatnonzero(~table.is_ood.out_of_distribution & ~is_trained_on(table)))
     compared = new.subset(counted_rows(new.patients, len(new), "one", seed=0))
     calibrated = max(map(len, usual.values()), default=0)
     differing: dict[str, dict[str, float]] = {"higher": {}, "lower": {}}

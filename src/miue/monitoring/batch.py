@@ -13,6 +13,7 @@ from miue.calibration.class_mix import CLASS_MIX, mix_values, predicted_classes
 from miue.calibration.compared import compared_uncertainties
 from miue.common.errors import ConfigError, DataError, unknown_name
 from miue.predictions.table import PredictionTable
+from miue.predictions.training_parts import is_trained_on
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ class Batch:
             DataError: an uncertainty that the table does not have, or that is not a number.
         """
         scores = watched_scores(calibration, scores)
-        is_new = np.ones(len(table), bool) if table.training_parts is None else table.training_parts != "train"
-        trained, table = int((~is_new).sum()), table.subset(np.flatnonzero(is_new))
+        is_trained = is_trained_on(table)
+        trained, table = int(is_trained.sum()), table.subset(np.flatnonzero(~is_trained))
         values = {**compared_uncertainties(table), **mix_values(table, calibration.class_names)}
         ids = tuple(map(str, table.bag_ids))
         for score in scores:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 
 from miue.common.errors import DataError, first_few
 from miue.predictions.table import PredictionTable
 
 
+def is_trained_on(table: PredictionTable) -> Bool[np.ndarray, "n"]:
+    """Return whether the model was trained on each bag, or on others of its patient."""
+    parts = table.training_parts
+    return np.zeros(len(table), bool) if parts is None else np.asarray(parts == "train")
+
+
 def training_rows(table: PredictionTable) -> Int64[np.ndarray, "k"]:
     """Return the rows of bags that the model was trained on, or on others of their patients."""
-    parts = table.training_parts
-    return np.zeros(0, np.int64) if parts is None else np.flatnonzero(parts == "train")
+    return np.flatnonzero(is_trained_on(table))
 
 
 def refuse_training_bags(table: PredictionTable, purpose: str, fix: str) -> None:

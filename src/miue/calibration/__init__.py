@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from miue.calibration.calibrate import calibrate, check_names
-from miue.calibration.calibration import Calibration, CalibrationBags, applied_calibration, describe_flags
+from miue.calibration.calibration import (
+    Calibration,
+    CalibrationBags,
+    applied_calibration,
+    applied_flags,
+    describe_flags,
+)
 from miue.calibration.class_mix import ClassMix, MixEstimate, estimate_mix
 from miue.calibration.covariate_shift import CovariateShift
 from miue.calibration.dataset_shift import find_shift
@@ -31,6 +37,7 @@ __all__ = [
     "MixEstimate",
     "PredictionSetGoal",
     "applied_calibration",
+    "applied_flags",
     "calibrate",
     "check_bags",
     "check_names",

@@ -209,10 +209,19 @@ def applied_calibration(provenance: Provenance) -> Calibration | None:
         raise _damaged("the calibration in the provenance of predictions", first_problem(error)) from error
 
 
+def applied_flags(provenance: Provenance) -> InstanceFlags | None:
+    """Return the rule that instances were flagged by; None where they were not.
+
+    Raises:
+        StorageError: the calibration is not as miue writes it.
+    """
+    calibration = applied_calibration(provenance)
+    return None if calibration is None else calibration.instances
+
+
 def describe_flags(provenance: Provenance) -> str:
     """Return by which rule instances were flagged and what is promised, in words; "" where they were not."""
-    calibration = applied_calibration(provenance)
-    rule = None if calibration is None else calibration.instances
+    rule = applied_flags(provenance)
     return "" if rule is None else f"{rule.fitted}; promised: {rule.promise}"
 
 

@@ -13,7 +13,7 @@ from miue.common.errors import ConfigError
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.flags import FlagEvaluation
-from miue.evaluation.froc import judged_against
+from miue.evaluation.froc import applied_negative_class
 from miue.evaluation.groups import GroupEvaluation, group_tables
 from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import Metric
@@ -53,7 +53,7 @@ class Evaluation(PrintsAsTable):
         if self.decisions is not None:
             yield decision_table(self.decisions, self.class_names)
         if self.froc is not None or self.flags is not None:
-            negative = describe_negative_class(self.class_names, judged_against(self.provenance))
+            negative = describe_negative_class(self.class_names, applied_negative_class(self.provenance))
             yield instance_table(self.froc, self.flags, negative)
         if self.groups is not None:
             yield from group_tables(self.groups, self.class_names)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from miue.bags.drawing import group_by_patient
-from miue.calibration import InstanceFlags, applied_calibration
+from miue.calibration import InstanceFlags, applied_flags
 from miue.evaluation.metrics import Metric
 from miue.predictions.folder import Predictions
 
@@ -44,9 +44,7 @@ class FlagEvaluation:
 
 def evaluate_flags(predictions: Predictions) -> FlagEvaluation | None:
     """Return what the flags came to; None without flags, or where their rule is not known."""
-    calibration = applied_calibration(predictions.provenance)
-    rule = None if calibration is None else calibration.instances
-    instances = predictions.instances
+    rule, instances = applied_flags(predictions.provenance), predictions.instances
     if rule is None or instances is None or not len(instances) or next(instances.parts()).flagged is None:
         return None
     return FlagEvaluation(rule.rule, rule.promise, rule.level, flag_metrics(predictions, rule))

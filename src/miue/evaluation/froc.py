@@ -7,7 +7,7 @@ from math import floor
 
 import numpy as np
 
-from miue.calibration import applied_calibration
+from miue.calibration import applied_flags
 from miue.calibration.instance_flags import PROBABILITY, instance_scores
 from miue.evaluation.metrics import Metric
 from miue.predictions.folder import Predictions
@@ -85,16 +85,13 @@ def evaluate_froc(predictions: Predictions) -> dict[str, Metric]:
 
     Where the model names no negative class, it is the first.
     """
-    calibration = applied_calibration(predictions.provenance)
-    rule = None if calibration is None else calibration.instances
-    negative_class = judged_against(predictions.provenance)
+    rule, negative_class = applied_flags(predictions.provenance), applied_negative_class(predictions.provenance)
     return froc(predictions, negative_class=negative_class, score=PROBABILITY if rule is None else rule.score)
 
 
-def judged_against(provenance: Provenance) -> int:
+def applied_negative_class(provenance: Provenance) -> int:
     """Return the number of the negative class of the flags, else of the model, else 0."""
-    calibration = applied_calibration(provenance)
-    rule = None if calibration is None else calibration.instances
+    rule = applied_flags(provenance)
     return (provenance.negative_class or 0) if rule is None else rule.negative_class
 
 

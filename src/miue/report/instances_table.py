@@ -8,7 +8,7 @@ from miue.calibration.instance_flags import describe_negative_class
 from miue.evaluation.flags import IN_PERCENT, evaluate_flags
 from miue.evaluation.flags import TITLES as FLAG_TITLES
 from miue.evaluation.froc import TITLES as FROC_TITLES
-from miue.evaluation.froc import evaluate_froc, judged_against
+from miue.evaluation.froc import applied_negative_class, evaluate_froc
 from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import Metric
 from miue.report.metrics_table import Cell, MetricsTable, footnote
@@ -51,7 +51,7 @@ def instances_table(runs: Sequence[Run], levels: Sequence[LevelEvaluation | None
 
 def describe_negative_classes(runs: Sequence[Run], class_names: Sequence[str]) -> list[str]:
     """Return what "negative" means where there are more than two classes, of each run if they differ."""
-    numbers = {run.title: judged_against(run.predictions.provenance) for run in runs}
+    numbers = {run.title: applied_negative_class(run.predictions.provenance) for run in runs}
     said = {title: describe_negative_class(class_names, number) for title, number in numbers.items()}
     if len(set(numbers.values())) == 1:
         return next(iter(said.values()))

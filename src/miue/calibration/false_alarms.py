@@ -19,6 +19,7 @@ from miue.common.arguments import check_fields
 from miue.common.errors import DataError
 
 PREFERRED_SCORES = ("combined_mean", "knn_mean", "vacuity", "least_confidence")
+"""By which bags are called out of distribution unless another is named, such as any other distance."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,7 @@ class FalseAlarmGoal:
 
     Attributes:
         rate: the rate of false alarms.
-        score: the uncertainty that is compared; None for the distance where there is one, else vacuity,
-            else least confidence.
+        score: the uncertainty that is compared; None for the first of ``PREFERRED_SCORES`` that the bags have.
         confidence: chance over calibration sets that the rate is kept; None to keep it on average over them.
     """
 
@@ -44,7 +44,16 @@ class FalseAlarmGoal:
 
 
 class FalseAlarms(BaseModel):
-    """A bag whose ``score`` is above ``threshold`` is called out of distribution."""
+    """A bag whose ``score`` is above ``threshold`` is called out of distribution.
+
+    Attributes:
+        score: the uncertainty that is compared.
+        threshold: above which a bag is called so.
+        rate: of false alarms, that may not be exceeded.
+        confidence: chance over calibration sets that the rate is kept; None where it is kept on average.
+        bags: that set the threshold.
+        rank: of the threshold among their scores, from 1; calibration.json keeps it for readers.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

@@ -21,9 +21,9 @@ def error_measure(table: PredictionTable) -> str:
 
 
 def detection_score(table: PredictionTable) -> str:
-    """Return the score that ``calibrate`` flags bags by unless another is chosen: the distance where there is one.
+    """Return the score by which ``calibrate`` calls bags out of distribution unless another is chosen.
 
-    The instances' distance "knn" corresponds to the bags' "knn_mean".
+    Of instances it is the one that corresponds: "knn" to the bags' "knn_mean".
     """
     known = table.uncertainty_names
     names = (name for preferred in PREFERRED_SCORES for name in (preferred, preferred.removesuffix("_mean")))

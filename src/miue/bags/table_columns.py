@@ -264,23 +264,23 @@ def read_splits_column(values: Sequence[str], table: str) -> tuple[str, ...]:
     return tuple(SPLIT_NAMES[word] for word in words)
 
 
-def whole_numbers(values: Any, table: str, column: str, least: int = 0) -> Int64[np.ndarray, "n"]:
-    """Return a column of whole numbers.
+def whole_numbers(values: Any, table: str, column: str) -> Int64[np.ndarray, "n"]:
+    """Return a column of whole numbers from 0 on.
 
     Raises:
-        DataError: a cell that is none, or less than the least there can be.
+        DataError: a cell that is none.
     """
     cells: np.ndarray = np.asarray(values)
     if cells.dtype.kind not in "iuf":
         found = [whole_number(str(value)) for value in values]
         cells = np.array([np.nan if number is None else number for number in found], np.float64)
-    usable = (cells >= least) & (np.abs(cells) <= MOST_EXACT) & (cells == np.floor(cells))
+    usable = (cells >= 0) & (np.abs(cells) <= MOST_EXACT) & (cells == np.floor(cells))
     if not usable.all():
         row = int(usable.argmin())
         got = values[row]
         raise DataError(
             item=f"table {table!r}, {row_name(table, row)}, column {column!r}",
-            wanted=f"a whole number from {least} on",
+            wanted="a whole number from 0 on",
             got=repr(got.item() if isinstance(got, np.generic) else got),
             fix="correct the cell",
         )

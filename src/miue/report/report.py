@@ -84,7 +84,7 @@ def write_report(
             the bags, or a report that cannot be made small enough.
         StorageError: the file cannot be written.
     """
-    sources = _pairs(sources)
+    sources = _check_sources(sources)
     if store is not None:
         check_dataset(store, "store")
     if names and len(names) != len(sources):
@@ -114,7 +114,7 @@ def write_report(
     return ReportFile(len(html), notes, tuple(answer["verdicts"]))
 
 
-def _pairs(sources: Any) -> list[tuple[str, Predictions]]:
+def _check_sources(sources: Any) -> list[tuple[str, Predictions]]:
     """Return the sources of a report as a list.
 
     Raises:

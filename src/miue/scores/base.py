@@ -73,7 +73,7 @@ class FeatureDistance(nn.Module, ABC):
                 got=str(len(features)),
                 fix="fit the distance on more bags",
             )
-        for _ in finite_chunks(features, "training features"):
+        for _ in finite_chunks(features):
             pass
         if torch.equal(features.amin(0), features.amax(0)):
             raise DataError(
@@ -193,14 +193,14 @@ def per_step(instances: int, device: torch.device) -> int:
     return instances if device.type == "cpu" else instances * ON_DEVICES
 
 
-def finite_chunks(features: Float[Tensor, "N D"], item: str) -> Iterator[tuple[int, Float[Tensor, "n D"]]]:
-    """Yield the position and float64 features of ``CHUNK`` instances at a time.
+def finite_chunks(features: Float[Tensor, "N D"]) -> Iterator[tuple[int, Float[Tensor, "n D"]]]:
+    """Yield the position and float64 features of ``CHUNK`` training instances at a time.
 
     Raises:
         DataError: a feature is not finite.
     """
     for start in range(0, len(features), CHUNK):
-        yield start, finite_chunk(features, start, item, CHUNK)
+        yield start, finite_chunk(features, start, "training features", CHUNK)
 
 
 def finite_chunk(features: Float[Tensor, "N D"], start: int, item: str, size: int) -> Float[Tensor, "n D"]:

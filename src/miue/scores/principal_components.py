@@ -27,11 +27,11 @@ def principal_components(
     """
     count, width = features.shape
     total = features.new_zeros(width, dtype=torch.float64)
-    for _, rows in finite_chunks(features, "training features"):
+    for _, rows in finite_chunks(features):
         total += rows.sum(0)
     mean = total / count
     covariance = mean.new_zeros(width, width)
-    for _, rows in finite_chunks(features, "training features"):
+    for _, rows in finite_chunks(features):
         centered = rows - mean
         covariance.addmm_(centered.T, centered, alpha=1 / count)
     variances, directions = symmetric_eigen(covariance)  # ascending

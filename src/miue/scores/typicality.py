@@ -62,7 +62,7 @@ class Typicality(NearestNeighbors):
         stored = min(STORED, len(features) // 2)
         mean, components = principal_components(features)
         variances = components.new_zeros(components.shape[1])
-        for _, rows in finite_chunks(features, "training features"):
+        for _, rows in finite_chunks(features):
             variances += ((rows - mean) @ components).square().sum(0) / len(features)
         few = features.new_zeros(4, dtype=torch.float64)
         state = {
@@ -75,7 +75,7 @@ class Typicality(NearestNeighbors):
             "whitening": torch.eye(4).to(few),
         }
         unfinished = cls(**state)
-        others = finite_chunks(features[order[stored:]], "training features")
+        others = finite_chunks(features[order[stored:]])
         values = torch.cat([unfinished._values(rows) for _, rows in others])
         rounding = typical_rounding(values)
         rounding[:2] = ROUNDING_OF_NORM / ROUNDING * rounding[3]  # both are distances between features

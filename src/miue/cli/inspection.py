@@ -14,6 +14,7 @@ from miue.bags.classes import doubt_about_negative_class, names_or_numbers
 from miue.bags.dataset import BagDataset
 from miue.bags.names import how_to_pass
 from miue.calibration import Calibration
+from miue.calibration.calibration import PARTS
 from miue.cli.sources import Source, open_bags
 from miue.common.errors import StorageError, first_few
 from miue.common.files import read_json
@@ -328,7 +329,7 @@ def _describe_run(path: Path) -> dict[str, Any]:
         description["parameters"] = _count_parameters(path, saved)
     if (path / "calibration.json").exists():
         parts = Calibration.load(path).model_dump(mode="json")
-        description["calibration"] = {name: _facts(part) for name, part in parts.items() if name in _CALIBRATED}
+        description["calibration"] = {name: _facts(part) for name, part in parts.items() if name in PARTS}
         if parts["covariate_shift"] is not None:
             description["calibration"]["covariate_shift"] = _facts(parts["covariate_shift"])
     if (path / "log.csv").exists():
@@ -352,9 +353,6 @@ def _logged(path: Path) -> dict[str, Any]:
             fix="put back the file that the training wrote, or remove it",
         ) from error
     return {"epochs trained": len(next(iter(columns.values()))), "last epoch": last}
-
-
-_CALIBRATED = ("scaling", "deferral", "prediction_sets", "false_alarms", "instances")
 
 
 def _facts(part: dict[str, Any] | None) -> str:

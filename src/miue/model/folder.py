@@ -32,7 +32,10 @@ MODEL_FILES = (
     "validation.json",
     "error_model.json",
 )
-"""Those that ``Model.save`` writes, the last four where there is something to write."""
+"""Those that ``Model.save`` writes, the last four where there is something to write.
+
+Not splits.csv, which it writes as well: that names bags and patients of the training, and is never pushed.
+"""
 
 
 class RunConfig(BaseModel):

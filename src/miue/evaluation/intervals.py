@@ -191,9 +191,9 @@ def auroc_interval(
     """Return the score interval of an AUROC, or of the mean of several: all θ with |value − θ| ≤ t s(θ).
 
     s(θ)² is the variance that an AUROC of θ has (Hanley & McNeil 1982) with as many independent items as give the
-    variance between resamples where θ is the value, and no more than there are; of several AUROCs s is the mean,
-    as if they varied together. Where no resample differs, the items of an owner count as if they were equal. t is
-    the quantile of owners − 1 degrees of freedom.
+    variance between resamples where θ is the value, and no more than there are. Of k AUROCs s is the mean, as if
+    they varied together, with up to k times as many items, since their mean can vary less. Where no resample
+    differs, the items of an owner count as if they were equal. t is the quantile of owners − 1 degrees of freedom.
 
     Reference: Newcombe 2006, part 2, method 5; for the number of items Kish 1965, Korn & Graubard 1998.
 
@@ -206,8 +206,7 @@ def auroc_interval(
     """
     if variance > 0:
         sizes = np.array([(wanted.sum(), others.sum()) for wanted, others in pairs], np.float64)
-        most = float(len(pairs))
-        sizes *= min(most, _deviation(value, sizes) ** 2 / variance)
+        sizes *= min(len(pairs), _deviation(value, sizes) ** 2 / variance)
     else:
         sizes = np.array([(_independent(wanted), _independent(others)) for wanted, others in pairs], np.float64)
     quantile = float(t.ppf((1 + level) / 2, owners - 1))

@@ -40,6 +40,7 @@ def test_two_distances_of_one_name_are_refused_before_training(bags: BagDataset)
     [
         ("entropy", "'entropy', which is a measure of uncertainty"),
         ("probability", "'probability', which"),
+        ("posterior_probability", "'posterior_probability', which"),
         ("knn.x", "'knn.x'"),
         ("", "''"),
         (None, "none"),

@@ -23,6 +23,8 @@ from miue.methods import Method
 from miue.model.encoding import encode_in_chunks
 from miue.model.part import Part, find_part
 from miue.model.predict import BATCH_INSTANCES, statistics_of, views_of
+from miue.predictions.instance_errors import ERROR_PROBABILITY
+from miue.predictions.table import OTHER_NAMES
 from miue.scores import (
     DISTANCES,
     Combined,
@@ -35,8 +37,6 @@ from miue.scores import (
 )
 
 DistanceLike = str | type | FeatureDistance
-OTHER_COLUMNS = ("probability", "error_probability")
-"""What calibrations and evaluations call by a name beside measures and distances."""
 FITTED_ON = 50_000  # instances at most, drawn without labels
 
 
@@ -166,7 +166,7 @@ def _check_name(kind: type[FeatureDistance]) -> None:
         ConfigError: it has none, or that of a measure.
     """
     name: object = getattr(kind, "name", None)
-    taken = isinstance(name, str) and (name in MEASURES or name in OTHER_COLUMNS)
+    taken = isinstance(name, str) and name in (*MEASURES, *OTHER_NAMES, ERROR_PROBABILITY)
     if isinstance(name, str) and name and "." not in name and not taken:
         return
     shown = "none" if name is None else repr(name)

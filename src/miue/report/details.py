@@ -91,7 +91,7 @@ class Instances:
         )
 
 
-def count_instances(comparison: Comparison) -> Int64[np.ndarray, "B"]:
+def most_instances(comparison: Comparison) -> Int64[np.ndarray, "B"]:
     """Return of each bag the largest number of instances that a run has of it; nothing is read."""
     counts = np.zeros(len(comparison.bag_ids), np.int64)
     for run in comparison.runs:
@@ -108,7 +108,7 @@ def first_instances(comparison: Comparison, keep: int) -> Instances | None:
     Raises:
         DataError: an instance twice.
     """
-    counts = count_instances(comparison)
+    counts = most_instances(comparison)
     if not counts.any():
         return None
     groups = np.split(np.arange(len(counts)), np.flatnonzero(np.diff(counts.cumsum() // PART_ROWS)) + 1)

@@ -12,7 +12,7 @@ from jaxtyping import Int64
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError
 from miue.common.plural import plural
-from miue.report.details import Instances, count_instances, describe_scores, first_instances, instance_details
+from miue.report.details import Instances, describe_scores, first_instances, instance_details, most_instances
 from miue.report.levels import Track
 from miue.report.page import render_page
 from miue.report.pictures import check_store, instance_strips, with_coords_of
@@ -59,7 +59,7 @@ def look_inside(comparison: Comparison, store: BagDataset | None, max_mb: float)
     Raises:
         DataError: an instance twice, or a store of other bags.
     """
-    counts = count_instances(comparison)
+    counts = most_instances(comparison)
     details = [
         (cap, pictures)
         for cap, pictures in DETAIL

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from made_bags import separable_bags
+from scipy.stats import norm, t
 from sklearn.linear_model import LinearRegression
 from typer.testing import CliRunner
 
@@ -59,7 +60,7 @@ def test_a_slope_is_that_of_least_squares_with_an_interval_over_patients() -> No
     assert found.high - found.low == pytest.approx(2 * 1.96 * error, rel=0.1)
 
 
-def test_a_patient_that_is_drawn_again_brings_each_of_its_bags() -> None:
+def test_a_patient_that_is_drawn_again_brings_each_of_its_bags_and_few_patients_widen_the_interval() -> None:
     random = np.random.default_rng(2)
     sizes, owners = np.log2([50, 100, 200, 400]), np.repeat(["a", "b", "c", "d"], [1, 2, 9, 20])
     values = random.normal(size=(4, 32)) + np.repeat([0.0, 1.0, 2.0, 3.0], [1, 2, 9, 20]) * sizes[:, None]
@@ -67,7 +68,8 @@ def test_a_patient_that_is_drawn_again_brings_each_of_its_bags() -> None:
     of_bags = np.polyfit(sizes, values, 1)[0]
     drawn = np.array(["a", "b", "c", "d"])[np.random.default_rng(5).integers(4, size=(300, 4))]
     means = [np.concatenate([of_bags[owners == owner] for owner in row]).mean() for row in drawn]
-    assert (found.low, found.high) == pytest.approx(np.quantile(means, [0.025, 0.975]))
+    below = norm.cdf(-np.sqrt(4 / 3) * t.ppf(0.975, 3))  # Hesterberg 2015; 2.5 % would be too narrow
+    assert (found.low, found.high) == pytest.approx(np.quantile(means, [below, 1 - below]))
 
 
 def test_a_sentence_says_whether_a_measure_falls() -> None:
@@ -176,6 +178,12 @@ def test_bags_without_those_of_the_run_are_refused(run: Path, split_bags: BagDat
         check_vanishing(run, split_bags.subset(np.arange(10)), tmp_path / "out", progress=False)
     with pytest.raises(DataError, match="bags that the run did not learn from"):
         check_vanishing(run, split_bags.subset(np.arange(80)), tmp_path / "out", progress=False)
+    of_one = replace(split_bags, patients=("",) * 80 + ("one",) * 40)
+    with pytest.raises(
+        DataError, match="two patients or more, since one alone gives no interval, got 40 bags of one"
+    ):
+        check_vanishing(run, of_one, tmp_path / "out", progress=False)
+    assert not (tmp_path / "out").exists()
 
 
 def test_too_few_bags_to_halve_three_times_are_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float64, Shaped
 
 from miue.distributions.measures import MEASURES
+from miue.evaluation.intervals import wide_shares
 
 LOG_VOLUME = "differential_entropy"
 KINDS = {"total": "total", "data": "aleatoric", "model": "epistemic"}
@@ -81,11 +82,13 @@ def fit_slope(
 ) -> Slope:
     """Return the slope of the mean of one measure, which is the mean of the bags' own slopes.
 
+    Its interval is between percentiles that are wider where owners are few (``wide_shares``).
+
     Args:
         name: of the measure.
         values: of each bag, at each number of training bags.
         doublings: log2 of these numbers.
-        owners: of each bag, such as its patient; they are drawn again as a whole.
+        owners: of each bag, such as its patient, at least two; they are drawn again as a whole.
         resamples: of the bootstrap.
         seed: of its draws.
     """
@@ -94,6 +97,6 @@ def fit_slope(
     _, of_owner = np.unique(owners.astype(str), return_inverse=True)
     sums, counts = np.bincount(of_owner, of_bags), np.bincount(of_owner)
     drawn = np.random.default_rng(seed).integers(len(sums), size=(resamples, len(sums)))
-    low, high = np.quantile(sums[drawn].sum(1) / counts[drawn].sum(1), [0.025, 0.975])
+    low, high = np.quantile(sums[drawn].sum(1) / counts[drawn].sum(1), wide_shares(len(sums)))
     means = tuple(float(mean) for mean in values.mean(1))
     return Slope(name, KINDS[MEASURES[name].kind], means, float(of_bags.mean()), float(low), float(high))

@@ -16,6 +16,7 @@ from miue.checks.slope import Slope, fit_slope
 from miue.common.arguments import checked
 from miue.common.errors import DataError, lacking
 from miue.common.files import make_folder
+from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.tables import write_rows
 from miue.distributions.measures import MEASURES
@@ -119,7 +120,8 @@ def check_vanishing(
         trust: whether to import parts that are not of miue.
 
     Raises:
-        DataError: bags without those of the run or without others, or too few to halve three times.
+        DataError: bags without those of the run or without others of two patients, or too few to halve three
+            times.
         ModelError: a part that is not of miue, without trust.
         ConfigError, StorageError: as ``cross_validate`` does.
     """
@@ -210,7 +212,7 @@ def _rows_of_parts(
     """Return the rows to train on, to validate on and to predict.
 
     Raises:
-        DataError: not all bags of the run, or no others.
+        DataError: not all bags of the run, or no others, or those of one patient alone.
     """
     of_bag = np.array(parts.parts, object)
     train, validation = np.flatnonzero(of_bag == "train"), np.flatnonzero(of_bag == "validation")
@@ -228,6 +230,13 @@ def _rows_of_parts(
     test = np.flatnonzero(free & in_test if in_test.any() else free)
     if not len(test):
         raise lacking("bags to predict", "bags that the run did not learn from", "add test bags to the data")
+    if len(np.unique(group_by_patient(parts.patients)[test].astype(str))) < 2:
+        raise DataError(
+            item="bags to predict",
+            wanted="bags of two patients or more, since one alone gives no interval",
+            got=f"{plural(len(test), 'bag')} of one",
+            fix="add test bags of other patients to the data",
+        )
     return train, validation, test
 
 

@@ -167,12 +167,7 @@ def _loss(
 def percentile_intervals(
     values: Mapping[str, Float64[np.ndarray, "resamples"]], *, owners: int, level: float = 0.95
 ) -> dict[str, Interval]:
-    """Return the interval of each resampled metric, or of each difference between two.
-
-    Percentiles are at Φ(∓√(n / (n − 1)) t) with the quantile t of n − 1 degrees of freedom, n the owners: those of
-    the level itself are as narrow as an interval with the normal quantile and a variance divided by n.
-
-    Reference: Hesterberg 2015, "What teachers should know about the bootstrap", section 3.
+    """Return the interval of each resampled metric, or of each difference between two, between ``wide_shares``.
 
     Args:
         values: by metric, from ``resampled_metrics`` or ``paired_differences``.
@@ -181,8 +176,27 @@ def percentile_intervals(
     """
     if owners < 2:
         return {name: Interval(None, None, 0, ONE_OWNER) for name in values}
+    shares = wide_shares(owners, level)
+    return {name: _percentiles(of_metric, shares) for name, of_metric in values.items()}
+
+
+def wide_shares(owners: int, level: float = 0.95) -> tuple[float, float]:
+    """Return which shares of the resampled values are below the ends of an interval.
+
+    They are Φ(∓√(n / (n − 1)) t) with the quantile t of n − 1 degrees of freedom, n the owners: those of the level
+    itself are as narrow as an interval with the normal quantile and a variance divided by n.
+
+    Reference: Hesterberg 2015, "What teachers should know about the bootstrap", section 3.
+
+    Args:
+        owners: number of patients or bags that were drawn from, at least two.
+        level: of the interval.
+
+    >>> [round(share, 4) for share in wide_shares(8)], [round(share, 4) for share in wide_shares(1000)]
+    ([0.0057, 0.9943], [0.0248, 0.9752])
+    """
     below = float(norm.cdf(-sqrt(owners / (owners - 1)) * t.ppf((1 + level) / 2, owners - 1)))
-    return {name: _percentiles(of_metric, below) for name, of_metric in values.items()}
+    return below, 1 - below
 
 
 def auroc_interval(
@@ -248,11 +262,11 @@ def _calibration_error(gap: Interval, resampled: Interval) -> Interval:
     return Interval(max(0.0, gap.low, -gap.high), resampled.high, resampled.defined)
 
 
-def _percentiles(values: Float64[np.ndarray, "resamples"], below: float) -> Interval:
+def _percentiles(values: Float64[np.ndarray, "resamples"], shares: tuple[float, float]) -> Interval:
     kept = values[np.isfinite(values)]
     if len(kept) < max(2, ENOUGH * len(values)):
         return Interval(None, None, len(kept), f"defined in only {len(kept)} of {len(values)} resamples")
-    low, high = map(float, np.quantile(kept, [below, 1 - below]))
+    low, high = map(float, np.quantile(kept, shares))
     if kept.max() - kept.min() <= _NEAR:
         return Interval(None, None, len(kept), NO_SPREAD)
     return Interval(low, high, len(kept))

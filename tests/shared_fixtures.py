@@ -36,8 +36,11 @@ from made_bags import separable_bags  # noqa: E402
 from made_slides import predictions_of_two_slides  # noqa: E402
 
 from miue.bags.dataset import BagDataset  # noqa: E402
+from miue.methods import Method  # noqa: E402
+from miue.model.config import TrainingConfig  # noqa: E402
 from miue.predictions import part_writer  # noqa: E402
 from miue.predictions.folder import Predictions  # noqa: E402
+from miue.training.fit import Run, TrainingSummary, fit  # noqa: E402
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -108,3 +111,13 @@ def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of at most seven rows in groups of three, or one larger bag."""
     monkeypatch.setattr(part_writer, "PART_ROWS", 7)
     monkeypatch.setattr(part_writer, "GROUP_ROWS", 3)
+
+
+@pytest.fixture
+def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every training end after three epochs: of examples it counts whether they run, not what is learned."""
+
+    def short(method: Method, of: BagDataset, by: BagDataset, config: TrainingConfig, run: Run) -> TrainingSummary:
+        return fit(method, of, by, config.model_copy(update={"max_epochs": min(3, config.max_epochs)}), run)
+
+    monkeypatch.setattr("miue.training.train.fit", short)

@@ -21,7 +21,7 @@ def read_cells(path: Path) -> list[dict[str, Any]]:
 @pytest.mark.long
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_cells_of_a_notebook_run_in_their_order(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_epochs: None
 ) -> None:
     monkeypatch.chdir(tmp_path)
     scope: dict[str, Any] = {}

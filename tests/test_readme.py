@@ -39,7 +39,9 @@ def test_the_targets_of_make_that_the_readme_names_exist() -> None:
 
 
 @pytest.mark.long
-def test_every_command_line_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_line_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_epochs: None
+) -> None:
     monkeypatch.chdir(tmp_path)
     install, *others = blocks("sh")
     assert install.startswith("pip install miue ")
@@ -53,7 +55,7 @@ def test_every_command_line_of_the_readme_runs(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.long
 def test_the_python_example_of_the_readme_runs_and_prints_no_blank(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], few_epochs: None
 ) -> None:
     monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {}

@@ -240,6 +240,7 @@ def test_a_wrong_argument_is_named_with_what_was_wanted(
         call(predictions)
 
 
+@pytest.mark.long
 def test_numbers_of_numpy_and_generators_are_as_good_as_those_of_python(tmp_path: Path, predictions: Any) -> None:
     assert loose.DeferralGoal(np.float32(0.1)).max_error == 0.1  # the decimal, not 0.10000000149
     bags = separable_bags(20)

@@ -79,7 +79,7 @@ def bar_bags(count: int, sides: int, seed: int) -> BagDataset:
     return BagDataset.from_arrays(list(bags), [number % 2 for number in range(count)])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_bars_that_were_never_seen_on_another_side_are_found() -> None:
     settings = {"max_epochs": 12, "learning_rate": 5e-3, "bags_per_update": 2, "seed": 1}
     found = {}

@@ -679,6 +679,7 @@ def test_folders_of_splits_are_not_read_as_one_set_whose_split_is_drawn(
     assert load_bags(tmp_path / names[0]).bags.ids == ("s0",)
 
 
+@pytest.mark.long
 def test_a_run_beside_the_features_is_no_folder_of_bags(slides: tuple[Path, Path], tmp_path: Path) -> None:
     folder, labels = slides
     miue.train(load_bags(folder, labels=labels).bags, settings={"max_epochs": 1}, out=tmp_path / "run")

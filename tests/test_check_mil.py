@@ -87,6 +87,7 @@ def test_the_hidden_concept_is_wider_or_shifted() -> None:
     assert roc_auc_score(bags.labels.values, [-norm.max() for norm in norms]) < 0.05  # and the easy rule is wrong
 
 
+@pytest.mark.long
 @given(scores=st.lists(st.integers(0, 5), min_size=6, max_size=30))
 @example(scores=[0] * 20)
 def test_the_auc_is_that_of_scikit_learn_with_ties(scores: list[int]) -> None:
@@ -138,6 +139,7 @@ def test_an_auc_of_one_has_an_interval_that_is_wider_with_fewer_bags() -> None:
     assert turned.high == pytest.approx(1 - few.low)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("bags", "true"), [(200, 0.76), (20, 0.9), (40, 0.97), (100, 0.99)])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_nineteen_of_twenty_intervals_contain_the_true_auc(bags: int, true: float, sign: int) -> None:
@@ -193,6 +195,7 @@ def test_max_pooling_fails_and_its_one_sided_form_passes() -> None:
     assert one_sided.passes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["softmax", "deep-ensemble"])
 def test_its_progress_counts_epochs_and_says_how_long_it_can_take(
     method: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

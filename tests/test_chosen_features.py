@@ -105,6 +105,7 @@ def test_options_of_a_folder_are_refused_by_inspect_beside_a_table(tmp_path: Pat
     assert "--feature-key (in Python feature_key): expected a folder of Spatial" in printed
 
 
+@pytest.mark.long
 def test_a_model_reads_its_columns_of_a_table_by_name(tmp_path: Path) -> None:
     """Columns that a table has beside them, or another order of them, change nothing."""
     table = table_of(tmp_path)
@@ -160,6 +161,7 @@ def test_python_reads_the_columns_of_a_model(tmp_path: Path) -> None:
         model.predict(load_bags(table, features=model.contract.feature_names).bags)
 
 
+@pytest.mark.long
 def test_folds_and_stores_take_the_chosen_features(tmp_path: Path) -> None:
     table = table_of(tmp_path)
     run("data", "pack", table, "--features", "f_*", "--out", tmp_path / "store", "--quiet")
@@ -170,6 +172,7 @@ def test_folds_and_stores_take_the_chosen_features(tmp_path: Path) -> None:
     assert miue.Model.load(model).contract.feature_names == ("f_0", "f_1")
 
 
+@pytest.mark.long
 def test_a_report_shows_positions_of_a_table_whose_features_are_chosen(tmp_path: Path) -> None:
     table = table_of(tmp_path, x=np.arange(90) * 256, y=0)
     run("train", table, "--features", "f_*", "--out", tmp_path / "run", *QUICK)

@@ -69,6 +69,7 @@ def test_every_fold_and_seed_is_run_once_and_kept(tmp_path: Path, monkeypatch: p
     assert cross_validate(bags, splits, [1, 2], out, QUICK, progress=False) == found
 
 
+@pytest.mark.long
 def test_its_bar_counts_the_epochs_of_the_run_that_is_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +88,7 @@ def test_its_bar_counts_the_epochs_of_the_run_that_is_trained(
     assert completed == [0, 0.5, 1, 1, 1, 1.5, 2, 2]  # the start, both epochs, and the end of each run
 
 
+@pytest.mark.long
 def test_a_killed_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bags = separable_bags(24)
     splits = make_folds(bags, 2)
@@ -141,6 +143,7 @@ def test_the_interval_is_that_of_the_corrected_t_test() -> None:
     assert "In %; Brier from 0 to 2, NLL in nats." in repr(Summaries([found, narrow]))
 
 
+@pytest.mark.long
 def test_the_corrected_interval_covers_where_the_plain_one_does_not() -> None:
     """Fold means that share their training bags: correlated by test/(test + train), as the correction assumes."""
     random = np.random.default_rng(0)
@@ -210,6 +213,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert isinstance(again.exception, ConfigError) and "different whole numbers" in str(again.exception)
 
 
+@pytest.mark.long
 def test_folds_that_list_a_bag_that_cannot_be_used_are_run_without_it(tmp_path: Path) -> None:
     folder, labels, folds = tmp_path / "bags", tmp_path / "labels.csv", tmp_path / "folds.csv"
     folder.mkdir()
@@ -369,6 +373,7 @@ def drop(lines: list[str], part: str) -> list[str]:
     return [line for line in lines if part not in line]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("damage", "said"),
     [

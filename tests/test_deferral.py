@@ -124,6 +124,7 @@ def test_tests_in_order_are_those_of_mapie_and_handing_on_a_share_adds_to_them()
     assert more > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("starts", [1, 2, 4])
 def test_a_true_hypothesis_is_rejected_no_oftener_than_the_level(starts: int) -> None:
     """The first and the last hypotheses are false with p-values of zero; the true ones have uniform p-values."""

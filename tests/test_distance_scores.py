@@ -90,6 +90,7 @@ def test_the_instances_fitted_on_are_bounded_and_depend_on_the_seed_alone(
     assert not torch.equal(first, other)
 
 
+@pytest.mark.long
 def test_batches_do_not_change_the_scores(bags: BagDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     model = train(bags)
     whole = model.predict(bags)

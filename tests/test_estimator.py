@@ -500,7 +500,7 @@ def test_a_bag_whose_group_is_unknown_has_one_of_its_own(
 def test_too_few_groups_are_refused(arrays: list[np.ndarray], labels: np.ndarray) -> None:
     with pytest.raises(
         DataError,
-        match="groups, such as patients, to hold out: expected two or more of each class.*got 1 of the rarest",
+        match=r"class 0 of the training set: expected at least 2 patients.*\(validation_fraction=0\)",
     ):
         classifier().fit(arrays, labels, groups=np.zeros(40))
     with pytest.raises(DataError, match="groups: expected one for each of 40 bags"):

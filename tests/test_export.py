@@ -121,6 +121,7 @@ def test_a_slide_of_one_patch_has_the_patch_size_of_all_other_slides_where_these
     assert sizes_written(tmp_path / "geojson") == {"a": (512, grid), "lone": (512, others), "c": (512, grid)}
 
 
+@pytest.mark.long
 def test_a_slide_whose_patch_size_is_unknown_is_listed_and_stops_no_overlay(tmp_path: Path) -> None:
     slides_at(a=ROW, lone=LONE, c=WIDE).save(tmp_path / "p")
     for command, suffix in (

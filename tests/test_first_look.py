@@ -184,6 +184,7 @@ class Embeds(SaysItEmbeds):
         return self.layer(bag.amax(0))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["laplace", "sngp"])
 def test_a_network_that_wrongly_says_it_embeds_bags_is_refused(method: str, bags: BagDataset) -> None:
     with pytest.raises(ConfigError, match="'SaysItEmbeds': expected logits that are its last layer of an emb"):

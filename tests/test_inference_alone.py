@@ -15,6 +15,8 @@ from made_bags import separable_bags
 import miue
 from miue.io.store import write_store
 
+pytestmark = pytest.mark.long
+
 TRAINERS = ("lightning", "pytorch_lightning", "miue.training.fit")
 TRACKERS = ("tensorboard", "mlflow", "wandb")
 COMMANDS = {

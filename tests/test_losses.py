@@ -217,6 +217,7 @@ def test_aggregated_evidence_is_the_weighted_sum_of_evidence() -> None:
     torch.testing.assert_close(items.log_evidence.exp(), torch.stack(expected))
 
 
+@pytest.mark.long
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 10_000))
 def test_weighted_evidence_is_below_weighted_loss_below_every_instance(sizes: list[int], seed: int) -> None:
     """Prop. prop:insloss: a loss that is convex in alpha, and weights that fall as the loss rises."""

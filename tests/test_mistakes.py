@@ -240,6 +240,7 @@ def test_a_probability_above_1_is_named_with_its_table_and_line(tmp_path: Path) 
     assert "t.csv', line 3" in fail("evaluate", tmp_path / "t.csv")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("epochs", "is_noted"), [(3, True), (400, False)])
 def test_a_training_that_ends_while_it_improves_says_so(
     place: Path, tmp_path: Path, epochs: int, is_noted: bool

@@ -123,6 +123,7 @@ def test_another_image_shape_is_refused() -> None:
         model.predict([np.zeros((1, 8, 8, 3), np.uint8)])
 
 
+@pytest.mark.long
 def test_folders_that_hold_no_usable_model_say_why(tmp_path: Path, bags: BagDataset) -> None:
     with pytest.raises(StorageError, match="a folder without it; train one with"):
         miue.Model.load(tmp_path)
@@ -242,6 +243,7 @@ def test_the_digest_of_the_weights_is_that_of_their_file(tmp_path: Path, bags: B
     assert model.predict(bags).provenance.weights_sha256 == digest
 
 
+@pytest.mark.long
 def test_a_calibration_is_of_its_weights_alone(tmp_path: Path, bags: BagDataset) -> None:
     first, second = (
         miue.train(bags, settings={**ONE_EPOCH, "seed": seed}, progress=False, device="cpu") for seed in (1, 2)

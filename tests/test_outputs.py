@@ -164,6 +164,7 @@ def test_results_within_an_output_are_not_lost_with_it(store: Path, model: Path,
     assert (store / "run" / "model.safetensors").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["evaluate", "worklist", "report", "split", "compare"])
 def test_a_file_is_replaced_on_request_alone(command: str, store: Path, predicted: Path, tmp_path: Path) -> None:
     out = tmp_path / ("out.csv" if command in ("worklist", "split", "compare") else "out.html")

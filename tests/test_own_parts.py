@@ -108,6 +108,7 @@ def test_nothing_is_imported_for_a_model_that_is_not_trusted(
         miue.Model.load(tmp_path / "model", trust=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("member", ["smoothed-of-others", "parts_of_others:Smoothed"])
 def test_a_method_of_others_as_member_of_an_ensemble_needs_trust_as_well(
     member: str, tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
@@ -428,6 +429,7 @@ def test_a_registered_part_is_used_by_its_name(monkeypatch: pytest.MonkeyPatch, 
     assert miue.Model.load(tmp_path / "run", trust=True).provenance().network
 
 
+@pytest.mark.long
 def test_parts_of_others_are_cross_validated_and_used_by_the_classifier(tmp_path: Path) -> None:
     from miue.io.splits.draw import make_folds
     from miue.selection.cross_validation import cross_validate

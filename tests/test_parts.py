@@ -244,6 +244,7 @@ def test_stored_instances_are_resampled_and_counted_part_by_part(
         assert np.array_equal(found[name], values, equal_nan=True), name
 
 
+@pytest.mark.long
 def test_a_report_of_stored_instances_reads_some_bags_after_another(
     tmp_path: Path, short_parts: None, monkeypatch: pytest.MonkeyPatch, small_plotly: None
 ) -> None:

@@ -58,6 +58,7 @@ def patches() -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (3, SIDE, SIDE, 3)).astype(np.uint8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["scripted", "exported"])
 def test_a_network_is_given_normalised_batches_of_one_size(kind: str, tmp_path: Path, patches: np.ndarray) -> None:
     file = scripted(Means(), tmp_path / "e.pt") if kind == "scripted" else exported(Means(), tmp_path / "e.pt2", 7)

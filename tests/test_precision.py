@@ -52,6 +52,7 @@ def test_a_model_is_trained_and_predicts_in_bfloat16_where_asked(tmp_path: Path)
     np.testing.assert_array_equal(again.bags.probabilities, exact.bags.probabilities)
 
 
+@pytest.mark.long
 def test_a_device_that_is_slow_in_bfloat16_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -263,6 +263,7 @@ def test_columns_of_a_table_of_instances_are_stated_too(tmp_path: Path) -> None:
     assert "labels: column 'outcome' (" in said and "patients: column 'case' (" in said
 
 
+@pytest.mark.long
 def test_bags_that_the_training_lists_without_a_label_are_not_said_to_be_unlisted(
     place: Path, tmp_path: Path
 ) -> None:
@@ -282,6 +283,7 @@ def test_bags_that_the_training_lists_without_a_label_are_not_said_to_be_unliste
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["table", "store", "frame", "frames", "anndata"])
 def test_columns_in_another_order_are_refused(form: str, tmp_path: Path) -> None:
     """The same columns in another order have the same width, and a model would predict nonsense of them."""

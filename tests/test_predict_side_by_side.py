@@ -211,6 +211,7 @@ def damaged_files(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     return loaded
 
 
+@pytest.mark.long
 def test_a_shard_without_a_bag_that_can_be_read_is_left_out_like_the_bag(
     trained: Path, damaged_files: BagDataset, tmp_path: Path
 ) -> None:

@@ -186,6 +186,7 @@ def test_the_rank_is_read_only_where_several_processes_train(monkeypatch: pytest
     assert training_rank(8) == 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "step",
     [

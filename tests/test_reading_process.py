@@ -236,6 +236,7 @@ def test_a_script_without_a_main_guard_gets_the_error(two_files: Path, scripts: 
     assert "endless.h5': expected a file that the HDF5 library can read" in said and ends(reader, 5)
 
 
+@pytest.mark.long
 def test_the_reading_process_ends_with_a_process_that_waits_for_nothing(tmp_path: Path) -> None:
     path = made_files.trident(tmp_path, "s", FEATURES)
     imports = "from pathlib import Path; from miue.io.formats import contents_of, isolated"

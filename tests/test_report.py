@@ -101,6 +101,7 @@ def test_errors_are_shown_by_the_paper_s_measure_and_by_the_one_that_defers_bags
     assert shown.data["levels"]["instances"][0]["defaults"]["confidence"] == "least_confidence"
 
 
+@pytest.mark.long
 def test_patients_with_several_bags_are_evaluated_as_by_the_command(tmp_path: Path) -> None:
     made = made_predictions(seed=1, provenance=Provenance(method="told"))
     patients = np.array([f"patient {number // 2}" for number in range(len(made.bags))], object)
@@ -259,6 +260,7 @@ def decided(predictions: Predictions) -> Predictions:
     return decide(predictions, made_of.model_copy(update={"deferral": stricter}))
 
 
+@pytest.mark.long
 def test_decisions_are_shown_with_their_promises_and_reasons(tmp_path: Path) -> None:
     predictions = decided(made_predictions(90, seed=3))
     shown, _ = reported(tmp_path, predictions, made_predictions(90, seed=4, provenance=Provenance(method="plain")))

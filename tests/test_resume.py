@@ -167,6 +167,7 @@ def test_more_epochs_end_where_a_training_of_that_length_ends(
     assert_same_files(tmp_path / "whole", tmp_path / "longer")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["mlp", "ensemble"])
 def test_fewer_epochs_end_a_training_where_it_is(kind: str, tmp_path: Path) -> None:
     longer = train(kind, tmp_path / "run")
@@ -191,6 +192,7 @@ def test_other_distances_are_fitted_without_training_again(
     assert_same_files(tmp_path / "whole", tmp_path / "run")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["mlp", "ensemble"])
 def test_a_distance_that_cannot_be_fitted_costs_no_epoch(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -110,6 +110,7 @@ class DrawsWithoutSayingSo(MCDropout):
         weight.copy_(trained)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "options"),
     [*DRAWING, ENSEMBLE, (DrawsWithoutSayingSo, {})],
@@ -235,6 +236,7 @@ def test_an_option_of_members_that_is_a_number_is_no_truth_value() -> None:
         build_method("deep-ensemble", member="mc-dropout", draws=True)
 
 
+@pytest.mark.long
 def test_an_interrupted_ensemble_resumes_to_the_same_weights(tmp_path: Path, bags: BagDataset) -> None:
     def run(folder: Path, if_exists: IfExists) -> miue.Model:
         return miue.train(
@@ -260,6 +262,7 @@ def test_dropout_is_on_in_the_draws_of_mc_dropout_and_nowhere_else(bags: BagData
     assert not any(layer.training for layer in layers)
 
 
+@pytest.mark.long
 def test_members_that_draw_by_dropout_have_the_dropout_that_one_alone_has(bags: BagDataset) -> None:
     alone = train(bags, "mc-dropout")
     two: dict[str, int | float | str] = {"method.size": 2}
@@ -330,6 +333,7 @@ def test_bayes_mil_pools_by_the_attention_over_its_sum() -> None:
     torch.testing.assert_close(method.bag_log_probabilities(batch), log_p)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("estimator", ["attention", "bag-of-one"])
 def test_draws_of_bayes_mil_share_the_moments_of_its_attention(
     estimator: str, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
@@ -460,6 +464,7 @@ def test_the_instance_estimator_is_a_choice(estimator: str, bags: BagDataset) ->
     assert np.array_equal(chosen.bags.probabilities, default.bags.probabilities)
 
 
+@pytest.mark.long
 def test_an_estimator_that_is_not_there_is_answered(bags: BagDataset) -> None:
     with pytest.raises(ConfigError, match="did you mean 'bag-of-one'"):
         trained("i-edl").predict(bags, estimator="bag-of-on")

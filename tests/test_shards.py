@@ -113,6 +113,7 @@ def test_the_jobs_of_a_slurm_array_merged_are_the_bytes_of_one_command(
     assert (decided is not None) == calibrated
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [2, 9])
 def test_small_bags_may_have_more_shards_than_batches(
     count: int, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -76,6 +76,7 @@ def test_classes_are_alike_in_all_splits() -> None:
         assert data.labels.values[inside].mean() == pytest.approx(1 / 3, abs=0.06)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("count", "folds"), [(24, 2), (60, 5)])
 def test_bags_for_calibration_are_of_patients_of_their_own(count: int, folds: int, tmp_path: Path) -> None:
     data = patients(count, 3)

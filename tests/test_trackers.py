@@ -97,6 +97,7 @@ def test_a_resumed_training_tracks_each_epoch_once(
     assert_same(tensorboard_values(folder), logged(folder))
 
 
+@pytest.mark.long
 def test_a_training_goes_on_without_a_tracker_that_fails(
     tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -450,6 +450,7 @@ def test_a_large_share_held_out_leaves_a_bag_of_each_class() -> None:
     assert (model.training.training_bags, model.training.validation_bags) == (3, 3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("splits", [(), ("train", "test", "train")])
 def test_where_none_is_held_out_all_are_learned_from_and_say_when_to_stop(
     splits: tuple[str, ...], bags: BagDataset, tmp_path: Path

@@ -208,6 +208,7 @@ def test_attention_that_is_none_is_refused_where_it_is_used(bags: BagDataset, ne
         model.predict(bags, estimator="attention")
 
 
+@pytest.mark.long
 def test_attention_of_others_that_is_one_is_taken(bags: BagDataset) -> None:
     model = train_one_epoch(bags, network=Weighed, settings={"max_epochs": 1})
     assert model.predict(bags, estimator="attention").instances is not None

@@ -46,6 +46,7 @@ def test_bags_and_both_estimates_of_instances_are_chosen_for_apart(capsys: pytes
     assert list(tables) == ["bags", "residual"]
 
 
+@pytest.mark.long
 def test_conf_is_that_of_the_predictions_and_written_once(
     bags: BagDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

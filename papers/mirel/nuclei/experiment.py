@@ -65,7 +65,6 @@ class MethodSetup:
 MIREL_OPTIONS: dict[str, Option] = {"method.residual_hidden": 128, "method.routing": "through-residual"}
 OWN_AND_BAG_OF_ONE = (RESIDUAL, BAG_OF_ONE)
 ONE_SIDED, LOG_SUM_EXP = "one-sided-attention", "one-sided-log-sum-exp"
-AUGMENTED = {"augmentation": "rotate-flip"}
 PATIENT = {"max_epochs": 80, "stop_patience": 30, "lr_patience": 15}  # it begins to learn after ten epochs
 METHOD_SETUPS = {
     "deterministic": MethodSetup("softmax"),
@@ -100,14 +99,6 @@ METHOD_SETUPS = {
         network=LOG_SUM_EXP,
         method="deterministic",
         settings=PATIENT,
-    ),
-    "augmented-deterministic": MethodSetup("softmax, augmented", method="deterministic", settings=AUGMENTED),
-    "augmented-one-sided-log-sum-exp-deterministic": MethodSetup(
-        "one-sided log-sum-exp, softmax, augmented",
-        estimators=(BAG_OF_ONE,),
-        network=LOG_SUM_EXP,
-        method="deterministic",
-        settings={**PATIENT, **AUGMENTED},
     ),
     "one-sided-log-sum-exp-mc-dropout": MethodSetup(
         "one-sided log-sum-exp, MC dropout, 10 draws",

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,39 @@ def test_a_node_that_is_killed_loses_no_part(cluster: Any, tmp_path: Path) -> No
     assert all(each.part.exists() for each in tasks)
     assert len(list(tmp_path.glob("*.begun"))) > len(tasks)
     assert len(set(nodes)) == 2
+
+
+@contextmanager
+def a_node_killed_once(cluster: Any, folder: Path, pattern: str) -> Iterator[None]:
+    """Kill a node as soon as ``folder`` holds a file like ``pattern``."""
+
+    def kill() -> None:
+        while not list(folder.rglob(pattern)):
+            time.sleep(0.02)
+        cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+
+    thread = threading.Thread(target=kill, daemon=True)
+    thread.start()
+    yield
+    thread.join(60)
+    assert len(cluster.worker_nodes) == 1
+
+
+def test_an_ensemble_loses_nothing_to_a_node_that_is_killed(cluster: Any, tmp_path: Path) -> None:
+    long: dict[str, Any] = {"options": {"method.size": 4}, "settings": {"max_epochs": 60, "stop_patience": 60}}
+    with a_node_killed_once(cluster, tmp_path, "last.safetensors"):
+        on_nodes = ensemble(tmp_path / "a" / "run", on(cluster), **long)
+    assert on_nodes == ensemble(tmp_path / "b" / "run", **long)
+
+
+def test_a_prediction_loses_nothing_to_a_node_that_is_killed(cluster: Any, tmp_path: Path) -> None:
+    miue.train(separable_bags(), settings={"max_epochs": 1}, out=tmp_path / "run", progress=False)
+    bags = BagDataset.from_arrays([np.full((5000, 5), row, np.float32) for row in range(60)])
+    request = PredictionRequest(str(tmp_path / "run"), "bags", "all bags")
+    with a_node_killed_once(cluster, tmp_path / "a", "*.parquet"):
+        write_predictions_side_by_side(bags, request, tmp_path / "a" / "predictions", on(cluster))
+    write_predictions(miue.Model.load(tmp_path / "run"), bags, request, tmp_path / "b" / "predictions")
+    assert contents(tmp_path / "a" / "predictions") == contents(tmp_path / "b" / "predictions")
 
 
 def test_an_error_of_a_task_arrives_as_it_was_raised(cluster: Any, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.checks import vanishing
 from miue.checks.slope import Slope, fit_slope
-from miue.checks.vanishing import check_vanishing, nested_subsets
+from miue.checks.vanishing import Vanishing, check_vanishing, nested_subsets
 from miue.cli import app
 from miue.common.errors import DataError
 from miue.common.tables import read_rows
@@ -166,6 +166,7 @@ def test_the_command_prints_sentences_or_json(run: Path, split_bags: BagDataset,
     assert "mutual_information" in result.output and "with data" in result.output
     content = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     assert content["sizes"] == [8, 16, 32, 64]
+    assert content["bags"] == content["patients"] == 40
     assert {"measure", "slope", "low", "high", "verdict", "sentence"} <= set(content["measures"][0])
     nothing = Labels.of([None] * len(split_bags))
     write_store(tmp_path / "unlabelled", replace(split_bags, labels=nothing, splits=("",) * len(split_bags)))
@@ -184,6 +185,12 @@ def test_bags_without_those_of_the_run_are_refused(run: Path, split_bags: BagDat
     ):
         check_vanishing(run, of_one, tmp_path / "out", progress=False)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("patients", "said"), [(2, True), (4, True), (5, False)])
+def test_few_patients_are_said_to_be_too_few_for_an_interval(patients: int, said: bool) -> None:
+    (table,) = Vanishing((8, 16), 40, patients, ()).tables()
+    assert (f"of {patients} patients, too few for a 95 % interval" in " ".join(table.notes)) == said
 
 
 def test_too_few_bags_to_halve_three_times_are_refused(tmp_path: Path) -> None:

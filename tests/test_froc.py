@@ -110,13 +110,17 @@ def test_froc_is_undefined_with_its_reason() -> None:
     positive = np.flatnonzero(given.bags.labels.values == 1)
     alone = replace(given, bags=given.bags.subset(positive))
     assert "no labeled bag of the negative class" in froc(alone)["froc"].reason
-    assert "labeled positive" in froc(given, negative_class=1)["froc"].reason
+    for classes, called in (((), ""), (("normal",), ""), (("normal", "tumor"), " 'tumor'")):
+        named = replace(given, provenance=made_provenance(classes=classes))
+        said = f"of the negative class{called} has an instance that is labeled positive"
+        assert said in froc(named, negative_class=1)["froc"].reason
     out = OodFlags.of(given.instances.labels.values == 1)
     assert (
         "no labeled positive instance"
         in froc(replace(given, instances=replace(given.instances, is_ood=out)))["froc"].reason
     )
     assert evaluate(replace(given, instances=None)).froc is None
+    assert froc(replace(given, instances=None))["froc"].reason == "no instances were predicted"
 
 
 @pytest.mark.parametrize("guarantee", ["no-false-flag", "false-positives", "detection", "recall"])

@@ -144,7 +144,7 @@ def test_a_laplace_approximation_of_the_last_layer_equals_its_closed_form(laplac
     torch.testing.assert_close(method.precision, 0.5 + (p * (1 - p)).T @ means**2)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_laplace_approximation_predicts_the_same_in_a_new_process(
     laplace: Any, bags: BagDataset, tmp_path: Path
 ) -> None:

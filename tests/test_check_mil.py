@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fast import slow_but
 from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.progress import Progress
@@ -141,7 +142,7 @@ def test_an_auc_of_one_has_an_interval_that_is_wider_with_fewer_bags() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("bags", "true"), [(200, 0.76), (20, 0.9), (40, 0.97), (100, 0.99)])
-@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("sign", slow_but([1, -1], [1]))
 def test_nineteen_of_twenty_intervals_contain_the_true_auc(bags: int, true: float, sign: int) -> None:
     random, labels = np.random.default_rng(0), np.arange(bags) % 2
     distance = 2**0.5 * norm.ppf(true)
@@ -226,7 +227,7 @@ def test_its_progress_counts_epochs_and_says_how_long_it_can_take(
     assert capsys.readouterr().err.count("the trainings take at most 0:0") == 1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_trainings_side_by_side_end_as_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     small: dict[str, Any] = {"tests": ["multi-concept", "single-concept"], "train_bags": 24, "test_bags": 30}

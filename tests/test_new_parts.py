@@ -47,7 +47,7 @@ def test_a_new_part_of_every_kind_passes_the_tests_of_all_parts() -> None:
         assert re.search(rf"^PASSED .*\[.*{re.escape(name)}.*\]", done.stdout, re.M), name
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_new_measure_passes_the_tests_of_all_measures() -> None:
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", "pytest", "-p", "with_new_parts", "-p", "no:cacheprovider", "-q"]

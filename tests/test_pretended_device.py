@@ -19,7 +19,7 @@ needs_python_backend = pytest.mark.skipif(
 
 
 OURS = sorted(name for name in NETWORKS if not name.startswith("torchmil-"))
-SOME = ["attention", "dsmil"]
+SOME = ["attention"]
 
 
 @pytest.mark.long

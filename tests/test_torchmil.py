@@ -197,7 +197,7 @@ def test_a_saved_model_predicts_as_before_and_the_seed_decides_the_weights(netwo
     assert np.array_equal(ours.bags.probabilities, again.bags.probabilities)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_saved_model_loads_in_a_process_that_has_not_imported_torchmil(tmp_path: Path) -> None:
     trained = miue.train(separable_bags(16), network="torchmil-abmil", settings={"max_epochs": 1}, progress=False)
     trained.save(tmp_path / "model")

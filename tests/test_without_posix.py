@@ -26,7 +26,7 @@ main()
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_training_prediction_and_hdf5_need_nothing_of_posix_alone(tmp_path: Path) -> None:
     bags = separable_bags()
     write_store(tmp_path / "store", bags)

@@ -136,7 +136,7 @@ def test_presets_differ_from_the_papers_in_what_their_names_say() -> None:
             assert (ours.network, ours.settings, ours.encoder) == (papers.network, papers.settings, papers.encoder)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_bags_of_the_choice_have_no_image_of_a_training_or_validation_bag(shared_data: Path) -> None:
     bags = selection_bags(shared_data)
     assert (len(bags), bags.labels.values.mean()) == (1000, 0.5)

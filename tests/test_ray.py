@@ -65,38 +65,30 @@ def test_a_cluster_predicts_the_same_bytes_as_one_process(cluster: Any, tmp_path
     assert contents(tmp_path / "a" / "predictions") == contents(tmp_path / "b" / "predictions")
 
 
-def test_a_node_that_is_killed_loses_no_part(cluster: Any, tmp_path: Path) -> None:
-    tasks = [task(tmp_path / f"{number}.json", "node", seconds=3.0) for number in range(6)]
-
-    def kill() -> None:
-        victim = next(node for node in cluster.worker_nodes)
-        while not list(tmp_path.glob(f"*.{victim.node_id}.begun")):
-            time.sleep(0.05)
-        cluster.remove_node(victim, allow_graceful=False)
-
-    thread = threading.Thread(target=kill, daemon=True)
-    thread.start()
-    nodes = run_tasks(tasks, on(cluster), doing="", unit="")
-    thread.join(60)
-    assert all(each.part.exists() for each in tasks)
-    assert len(list(tmp_path.glob("*.begun"))) > len(tasks)
-    assert len(set(nodes)) == 2
-
-
 @contextmanager
 def a_node_killed_once(cluster: Any, folder: Path, pattern: str) -> Iterator[None]:
-    """Kill a node as soon as ``folder`` holds a file like ``pattern``."""
+    """Kill a node as soon as ``folder`` holds a file like ``pattern``, in which {node} is that node."""
+    victim = next(iter(cluster.worker_nodes))
 
     def kill() -> None:
-        while not list(folder.rglob(pattern)):
+        while not list(folder.rglob(pattern.format(node=victim.node_id))):
             time.sleep(0.02)
-        cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+        cluster.remove_node(victim, allow_graceful=False)
 
     thread = threading.Thread(target=kill, daemon=True)
     thread.start()
     yield
     thread.join(60)
     assert len(cluster.worker_nodes) == 1
+
+
+def test_a_node_that_is_killed_loses_no_part(cluster: Any, tmp_path: Path) -> None:
+    tasks = [task(tmp_path / f"{number}.json", "node", seconds=3.0) for number in range(6)]
+    with a_node_killed_once(cluster, tmp_path, "*.{node}.begun"):
+        nodes = run_tasks(tasks, on(cluster), doing="", unit="")
+    assert all(each.part.exists() for each in tasks)
+    assert len(list(tmp_path.glob("*.begun"))) > len(tasks)
+    assert len(set(nodes)) == 2
 
 
 def test_an_ensemble_loses_nothing_to_a_node_that_is_killed(cluster: Any, tmp_path: Path) -> None:

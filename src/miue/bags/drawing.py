@@ -16,6 +16,18 @@ def group_by_patient(patients: Sequence[str] | np.ndarray) -> Shaped[np.ndarray,
     return np.array([str(patient or f"\0{row}") for row, patient in enumerate(patients)], object)
 
 
+def count_units(
+    labels: Shaped[np.ndarray, "B"], groups: Shaped[np.ndarray, "B"] | None = None
+) -> tuple[Shaped[np.ndarray, "C"], Int64[np.ndarray, "C"]]:
+    """Return the classes, and of each the number of its groups, such as patients, or of its bags without groups.
+
+    >>> count_units(np.array([0, 1, 1]), np.array(["a", "b", "b"]))
+    (array([0, 1]), array([1, 1]))
+    """
+    units, classes = np.arange(len(labels)) if groups is None else groups, np.unique(labels)
+    return classes, np.array([len(np.unique(units[labels == label])) for label in classes], np.int64)
+
+
 def draw_folds(
     labels: Shaped[np.ndarray, "B"], count: int, seed: int, *, groups: Shaped[np.ndarray, "B"] | None = None
 ) -> Iterator[tuple[Int64[np.ndarray, "kept"], Int64[np.ndarray, "tested"]]]:
@@ -47,9 +59,8 @@ def hold_out(
     Raises:
         DataError: a class without a bag, or a group, for each side, or fewer bags than classes to hold out.
     """
-    rows, classes = np.arange(len(labels)), np.unique(labels)
-    of_class = [len(np.unique((rows if groups is None else groups)[labels == c])) for c in classes]
-    fewest = min(of_class)
+    rows, (classes, of_class) = np.arange(len(labels)), count_units(labels, groups)
+    fewest = int(of_class.min())
     if isinstance(size, int) and size < len(classes):
         raise DataError(
             item="bags to hold out",
@@ -68,7 +79,7 @@ def hold_out(
         return kept, out
     if fewest > 1 and groups is not None:
         share = size / len(labels) if isinstance(size, int) else size
-        count, held = folds_for(share, max(of_class))
+        count, held = folds_for(share, int(of_class.max()))
         with catch_warnings():
             simplefilter("ignore", UserWarning)  # of a class with fewer groups than folds
             folds = [out for _, out in draw_folds(labels, count, seed, groups=groups)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +50,17 @@ class GroupedRows:
         number: dict[str, int] = {}
         bag = [number.setdefault(name_of(value), len(number)) for value in ids]
         return cls(tuple(number), np.array(bag, np.int64))
+
+    def places(self, place_of: Mapping[str, int]) -> Int64[np.ndarray, "M"]:
+        """Return for each row the place of its bag, such as its row in a table of bags.
+
+        Args:
+            place_of: by the name of each bag.
+
+        >>> GroupedRows.of(["b", "a", "b"]).places({"a": 0, "b": 5}).tolist()
+        [5, 0, 5]
+        """
+        return np.array([place_of[name] for name in self.names], np.int64)[self.bag]
 
     def split(self, rows: Shaped[np.ndarray, "M *shape"]) -> list[np.ndarray]:
         """Return the rows of each bag, in their order.

@@ -126,8 +126,7 @@ class _ScoredInstances:
         bags, scores = [np.zeros(0, np.int64)], [np.zeros(0)]
         known, positive = [np.zeros(0, bool)], [np.zeros(0, bool)]
         for part in predictions.instances.of_bags(ids).parts():
-            grouped = part.rows_of_bags()
-            bags.append(np.array([position[name] for name in grouped.names], np.int64)[grouped.bag])
+            bags.append(part.rows_of_bags().places(position))
             scores.append(instance_scores(part, goal.score, negative_class))
             known.append(part.labels.known)
             positive.append(part.labels.known & (part.labels.values != negative_class))

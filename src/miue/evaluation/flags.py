@@ -64,8 +64,7 @@ def flag_metrics(predictions: Predictions, rule: InstanceFlags) -> dict[str, Met
     counts = {name: np.zeros(len(table)) for name in names}
     for part in predictions.instances.parts():
         assert part.flagged is not None
-        grouped = part.rows_of_bags()
-        rows = np.array([row_of[name] for name in grouped.names], np.int64)[grouped.bag]
+        rows = part.rows_of_bags().places(row_of)
         positive = part.judged & (part.labels.values != rule.negative_class)
         columns = (None, part.judged, part.flagged, positive, positive & part.flagged, part.judged & part.flagged)
         for name, column in zip(names, columns, strict=True):

@@ -414,9 +414,7 @@ def _with_ood_of_bags(predictions: Predictions) -> PredictionTable | None:
     bags, instances = predictions.bags, predictions.instances
     if instances is None or instances.is_ood.known.any():
         return instances
-    of_instances = instances.rows_of_bags()
-    row = {str(name): number for number, name in enumerate(bags.bag_ids)}
-    rows = np.array([row[name] for name in of_instances.names], np.int64)[of_instances.bag]
+    rows = instances.rows_of_bags().places({str(name): row for row, name in enumerate(bags.bag_ids)})
     return replace(instances, is_ood=bags.is_ood[rows], ood_sets=bags.ood_sets[rows])
 
 

@@ -209,9 +209,7 @@ class PredictionTable(PrintsAsTable):
 
     def in_order(self, names: Sequence[str]) -> PredictionTable:
         """Return the items bag after bag, the bags in the order of ``names``, which holds all of them."""
-        rows = self.rows_of_bags()
-        place = {name: number for number, name in enumerate(names)}
-        bag = np.array([place[name] for name in rows.names], np.int64)[rows.bag]
+        bag = self.rows_of_bags().places({name: number for number, name in enumerate(names)})
         return self if (np.diff(bag) >= 0).all() else self.subset(bag.argsort(kind="stable"))
 
     @classmethod

@@ -13,7 +13,7 @@ from miue.bags.augmentation import check_augmentation
 from miue.bags.classes import doubt_about_negative_class, names_or_numbers
 from miue.bags.copies import warn_of_copies
 from miue.bags.dataset import BagDataset
-from miue.bags.drawing import group_by_patient, hold_out
+from miue.bags.drawing import count_units, group_by_patient, hold_out
 from miue.bags.feature_names import check_feature_order
 from miue.bags.fingerprint import fingerprint
 from miue.bags.pixels import largest_pixel
@@ -232,10 +232,8 @@ def training_sets(
 
 def _check_classes_on_both_sides(bags: BagDataset, patients: np.ndarray | None) -> None:
     """Raise unless each class has a bag, or a patient where they are known, to learn from and one to hold out."""
-    units, each = ("bags", np.arange(len(bags))) if patients is None else ("patients", patients)
-    labels = bags.labels.values
-    classes = np.unique(labels)
-    counts = np.array([len(np.unique(each[labels == label])) for label in classes])
+    units = "bags" if patients is None else "patients"
+    classes, counts = count_units(bags.labels.values, patients)
     if counts.min() >= 2:
         return
     rare, others = int(classes[counts.argmin()]), int((counts < 2).sum()) - 1

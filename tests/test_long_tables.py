@@ -273,7 +273,9 @@ def two_bags() -> BagDataset:
 def test_a_cell_that_tells_no_instance_label_leaves_the_one_that_is_known(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rows = "bag_id,Instance,Instance_Label\na.svs,0,\na.svs,2,1\na.svs,1,0\nz,0,1\nz,7,1\n"
+    rows = (
+        "bag_id,Instance,Instance_Label\na.svs,0,\nz,0,tumor\na.svs,2,1\na.svs,1,0\nz,7,1\n"  # z: of another class
+    )
     (tmp_path / "i.csv").write_text(rows)
     found = with_instance_labels(two_bags(), tmp_path / "i.csv").instance_labels
     assert found.values.tolist() == [1, 0, 1, 1] and found.known.all()

@@ -123,7 +123,8 @@ def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str]) -> Re
         rows.append((f"label in its set, class {classes[int(number)]}", metric_cell(metric, True, reasons)))
     for name in evaluation.found:
         rows.append((f"{name}: called out of distribution", metric_cell(evaluation.found[name], True, reasons)))
-        rows.append((f"{name}: flagged or deferred", metric_cell(evaluation.not_accepted[name], True, reasons)))
+        stopped = metric_cell(evaluation.not_accepted[name], True, reasons)
+        rows.append((f"{name}: deferred or called out of distribution", stopped))
     units = (
         "In % of the bags that are not known to be out of distribution; false alarms, in % of those known to be "
         "in distribution; mean number of labels, Brier from 0 to 2, NLL in nats. The selective risk (the error "

@@ -161,7 +161,7 @@ def check_vanishing(
         for refit in refits:
             refit.write_tables()
     values = [_uncertainties(folder, chosen) for folder in folders]
-    owners = group_by_patient(bags.patients if bags.patients is not None else [""] * len(bags))[test]
+    owners = group_by_patient(parts.patients)[test]
     slopes = []
     for name in values[0]:
         of_sizes = np.stack([one[name] for one in values])

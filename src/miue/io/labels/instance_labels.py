@@ -61,9 +61,9 @@ def with_instance_labels(bags: BagDataset, path: Path) -> BagDataset:
             fix="rename the column to instance_label",
         )
     bag = _bags_of_rows(table, bags)
-    cells = table.of_instances["instance_label"].copy()
-    cells[table.order[bag < 0]] = ""  # they may be of a class that these bags do not have
-    labels = read_classes(cells, table.source, "instance_label", bags.class_names)[table.order]
+    cells, order = table.of_instances["instance_label"].copy(), np.asarray(table.order)
+    cells[order[bag < 0]] = ""  # they may be of a class that these bags do not have
+    labels = read_classes(cells, table.source, "instance_label", bags.class_names)[order]
     positions = _positions_by_coords(table, bags, bag) if by_coords else _positions_by_number(table, bags, bag)
     labels, bag, positions = labels[positions >= 0], bag[positions >= 0], positions[positions >= 0]
     distinct, first, counts = np.unique(positions, return_index=True, return_counts=True)

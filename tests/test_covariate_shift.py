@@ -14,7 +14,7 @@ from commands import fail, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_promises import predictions_of, within_band
-from scipy.stats import ks_2samp, norm
+from scipy.stats import binom, ks_2samp, norm
 
 from miue.calibration import (
     Calibration,
@@ -26,8 +26,10 @@ from miue.calibration import (
     find_shift,
 )
 from miue.calibration.covariate_shift import (
+    CHANCE,
     CLIP,
     NEEDED,
+    _as_many,
     _largest_gap,
     effective_sample_size,
     estimate_log_ratios,
@@ -170,6 +172,27 @@ def test_weights_that_do_not_follow_the_shift_are_found_and_right_ones_pass(spre
         found["right"] += bool(unbalanced(held, np.minimum(right, CLIP), new))
         found["none"] += unbalanced(held, np.ones(400), new) == [1]
     assert found["right"] <= 2 and found["none"] >= 45
+
+
+def test_right_weights_of_a_strong_shift_are_refused_as_rarely_as_stated() -> None:
+    random, runs, refused = np.random.default_rng(21), 500, 0
+    for _ in range(runs):
+        held, new = random.normal(0, 1, (400, 1)), random.normal(1, 1, (2000, 1))
+        refused += bool(unbalanced(held, np.minimum(np.exp(held[:, 0] - 0.5), CLIP), new))
+    assert refused <= binom.ppf(0.999, runs, CHANCE)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5)), min_size=1).filter(
+        lambda held: any(weight for _, weight in held)
+    )
+)
+def test_weighted_values_count_for_as_many_as_vary_as_much_and_n_eff_at_most(held: list[tuple[int, int]]) -> None:
+    values, weights = (np.array(one, float) for one in zip(*held, strict=True))
+    shares = weights / weights.sum()
+    variances = [((shares * ((values <= x) - shares[values <= x].sum())) ** 2).sum() for x in values]
+    wanted = min(effective_sample_size(weights), 1 / max(4 * max(variances), 1e-9))
+    assert _as_many(values, weights) == pytest.approx(wanted)
 
 
 def test_many_bags_of_few_patients_are_no_evidence_against_weights() -> None:

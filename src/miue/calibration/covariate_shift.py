@@ -138,8 +138,8 @@ def unbalanced(
 ) -> list[int]:
     """Return the columns in which the weighted calibration bags still differ from the new bags.
 
-    Each column is compared by the two-sample Kolmogorov–Smirnov test, with the effective sample size for the
-    weighted bags, and Bonferroni's correction; right weights fail with chance about `CHANCE` at most.
+    Each column is compared by the two-sample Kolmogorov–Smirnov test, with as many bags as ``_as_many`` counts for
+    the weighted ones, and Bonferroni's correction; right weights fail with chance about `CHANCE` at most.
 
     Args:
         calibration: columns of the calibration bags.
@@ -147,9 +147,28 @@ def unbalanced(
         new: the same columns of the new bags.
         shares: patients over bags, of the calibration and of the new bags, since the bags of one are alike.
     """
-    counts, columns = (effective_sample_size(weights) * shares[0], len(new) * shares[1]), calibration.shape[1]
-    limit = np.sqrt(-0.5 * np.log(CHANCE / columns / 2) * sum(1 / count for count in counts))
-    return [k for k in range(columns) if _largest_gap(calibration[:, k], weights, new[:, k]) > limit]
+    columns = calibration.shape[1]
+    factor = -0.5 * np.log(CHANCE / columns / 2)
+    different = []
+    for k, (held, others) in enumerate(zip(calibration.T, new.T, strict=True)):
+        counts = (_as_many(held, weights) * shares[0], len(new) * shares[1])
+        if _largest_gap(held, weights, others) > np.sqrt(factor * sum(1 / count for count in counts)):
+            different.append(k)
+    return different
+
+
+def _as_many(held: Float64[np.ndarray, "n"], weights: Float64[np.ndarray, "n"]) -> float:
+    """Return how many bags of equal weight have a distribution that varies as weighted values do, n_eff at most.
+
+    The share F of the weights up to x has the variance Σ w² (1{value ≤ x} − F)² / (Σ w)², that of n bags of equal
+    weight F (1 − F) / n, 1 / 4n at most. Where the largest weights are all on one side, the former can exceed
+    1 / (4 n_eff).
+    """
+    order = np.argsort(held)
+    last = np.append(np.diff(held[order]) > 0, True)  # of equal values
+    share, squares = (one[order].cumsum()[last] / one.sum() for one in (weights, weights**2))
+    most = float((squares * (1 - share) ** 2 + (1 - squares) * share**2).max())
+    return effective_sample_size(weights) / max(1.0, 4 * most)
 
 
 def _largest_gap(

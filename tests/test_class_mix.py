@@ -248,6 +248,7 @@ def test_the_page_and_the_table_say_the_share_and_what_an_alarm_of_the_mix_alone
     assert course.tables()[0].rows[0][3] == course.mix[0].percent(1)
     page = " ".join(render_page(course).decode().split())
     assert "Only the class mix differs" in page
+    assert "--per-class" in page and "--like" not in page, "weights follow uncertainties, which do not differ"
     assert f"(150 bags, with 95 % intervals): yes {course.mix[0].percent(1)}, in the calibration" in page
     assert "alarm of the uncertainties; below: of the class mix" in page
     calm = " ".join(render_page(watch(mixed_bags(90, 0.5, random), mixed_bags(9, 0.5, random))).decode().split())

@@ -96,9 +96,9 @@ class Course(PrintsAsTable):
         if self.only_mix:
             return (
                 "Only the class mix differs; the uncertainties raise no alarm. Look at the images all the same, "
-                "since another scanner can shift predicted classes, too. Prediction sets can be weighted for the "
-                "new bags (miue calibrate RUN STORE --like PREDICTIONS); for the other guarantees, calibrate "
-                "again on bags of the new mix."
+                "since another scanner can shift predicted classes, too. If bags of each class look as before, "
+                "prediction sets for each class still hold (miue calibrate RUN STORE --per-class); for the other "
+                "guarantees, calibrate again on bags of the new mix."
             )
         if self.alarms:
             return (

@@ -82,6 +82,7 @@ def test_bags_needed_are_those_of_the_formulas() -> None:
 def test_a_tolerance_rank_is_right_where_the_chance_equals_the_confidence(error: float) -> None:
     """Confidences that some rank of some count meets exactly; SciPy's quantile is off by one for a few of them."""
     assert (needed_for_tolerance(0.2, 0.36), tolerance_rank(2, 0.2, 0.36)) == (2, 2)
+    assert tolerance_rank(1, 0.3, 3 * 0.1) == 2  # a confidence a hair above 0.3, which one bag cannot reach
     assert fit_false_alarms(np.array([1.0, 2.0]), "s", FalseAlarmGoal(0.2, confidence=0.36)).threshold == 2.0
     share = Fraction(str(error))
     for count in range(1, 16):
@@ -127,6 +128,9 @@ def test_errors_that_differ_less_between_patients_than_by_chance_count_as_indepe
     wrong[1] = True
     interval = grouped_error_interval(wrong, np.repeat(np.arange(20), 2), 0.95)
     assert interval == pytest.approx(exact_interval(21, 40), abs=1e-12)
+    wrong = np.tile(np.arange(10) == 0, 8)  # alike in all patients: no variance between them
+    interval = grouped_error_interval(wrong, np.repeat(np.arange(8), 10), 0.95)
+    assert interval == pytest.approx(exact_interval(8, 80), abs=1e-12)
 
 
 @pytest.mark.long

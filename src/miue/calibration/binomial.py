@@ -47,7 +47,7 @@ def grouped_error_intervals(
     half, rate = (1 + confidence) / 2, errors / count
     with np.errstate(divide="ignore", invalid="ignore"):  # of cases that np.select leaves aside
         variance = many / (many - 1) * deviations
-        independent = np.where(variance > 0, rate * (1 - rate) * count**2 / variance, count)
+        independent = rate * (1 - rate) * count**2 / variance
         degrees = (t.ppf(half, count - 1) / t.ppf(half, many - 1)) ** 2
         effective = np.select(
             [many == count, (many == 1) | (errors == 0) | (errors == count)],

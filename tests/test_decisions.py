@@ -345,6 +345,9 @@ def test_predictions_that_do_not_fit_a_calibration_are_refused(table: Path) -> N
     with pytest.raises(DataError, match="'knn_mean'"):
         far = by_hand().false_alarms.model_copy(update={"score": "knn_mean"})  # type: ignore[union-attr]
         decide(given, by_hand(false_alarms=far))
+    unknown = replace(given.bags, scores={"far": np.array([1, np.nan, 1, np.nan, 9])})
+    with pytest.raises(DataError, match=r"far of bag '008'.*NaN \(2 such bags\)"):
+        decide(replace(given, bags=unknown), by_hand())
 
 
 def test_a_bag_that_is_deferred_anyway_keeps_its_reason_at_the_distribution_threshold(table: Path) -> None:

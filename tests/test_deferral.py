@@ -13,8 +13,15 @@ from scipy.stats import binom
 
 from miue.calibration import CalibrationBags, DeferralGoal, FalseAlarmGoal, calibrate, deferral
 from miue.calibration.binomial import p_values
-from miue.calibration.deferral import fallback_tests, fit_deferral, starting_shares
+from miue.calibration.deferral import (
+    ORDERING_PART,
+    fallback_tests,
+    fit_deferral,
+    needed_for_deferral,
+    starting_shares,
+)
 from miue.calibration.patients import count_patients, counted_rows
+from miue.calibration.ranks import needed_for_tolerance
 from miue.common.errors import ConfigError, DataError
 from miue.distributions import Categorical
 from miue.predictions.folder import Predictions
@@ -289,6 +296,14 @@ def test_no_more_than_the_allowed_chance_is_shared_among_the_tests(
     assert shared == pytest.approx([1 - confidence], rel=1e-12)
 
 
+@pytest.mark.parametrize("max_error", [0.01, 0.03, 0.05, 0.1])
+def test_a_deferral_asks_for_as_few_bags_as_leave_enough_to_test(max_error: float) -> None:
+    goal = DeferralGoal(max_error, 0.9)
+    count, enough = needed_for_deferral(goal), needed_for_tolerance(max_error, 0.9)
+    left = [n - n // ORDERING_PART for n in (count - 1, count)]
+    assert left == [enough - 1, enough]
+
+
 def test_the_seed_says_which_bags_are_ordered_by() -> None:
     uncertainty, correct = deferral_problem(np.random.default_rng(3), 400)
     rules = [fit_deferral(uncertainty, correct, MEASURE, DeferralGoal(0.05, 0.9), seed=s) for s in (0, 0, 1, 2)]
@@ -312,6 +327,8 @@ def test_a_deferral_of_all_says_how_many_bags_are_below_the_distribution_thresho
     assert deferral is not None
     wanted = "40 bags below the out-of-distribution threshold, where 49 are needed; 20 equal it"
     assert (deferral.refused, deferral.bags) == (wanted, 40)
+    assert deferral.fitted == "defer all"
+    assert deferral.promise.endswith("; no threshold passed")
 
 
 def test_one_error_is_counted_as_one() -> None:

@@ -357,6 +357,14 @@ def test_too_few_calibration_bags_or_patients_are_refused(count: int, of_patient
         calibrate(held, like=mixed_bags(60, 0, random), prediction_sets=None, bags_of_patient="all")
 
 
+def test_a_patient_for_each_fold_is_enough() -> None:
+    random = np.random.default_rng(14)
+    held = mixed_bags(100, 0, random)
+    held = replace(held, bags=replace(held.bags, patients=np.array(list("ABCDE") * 20, object)))
+    made = calibrate(held, like=mixed_bags(60, 0, random), prediction_sets=None, bags_of_patient="all")
+    assert made.covariate_shift is not None
+
+
 def test_of_each_patient_one_new_bag_counts_and_none_that_is_out_of_distribution() -> None:
     random = np.random.default_rng(12)
     held, new = mixed_bags(100, 0, random), mixed_bags(90, 0, random)

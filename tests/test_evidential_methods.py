@@ -74,6 +74,12 @@ def test_features_that_never_vary_have_a_covariance() -> None:
     assert torch.equal(moments.shrunk_covariance(), torch.eye(3).double())
 
 
+def test_the_variance_of_a_single_feature_is_not_shrunk() -> None:
+    moments = Moments(1)
+    moments.add(torch.tensor([[0.0], [2.0]], dtype=torch.float64))
+    assert moments.shrunk_covariance().tolist() == [[1.0]]
+
+
 def fitted(network: str = "attention") -> tuple[DensityAwareEDL, list[BagBatch]]:
     model, batches = build_method("daedl", network), [labelled_batch(RAGGED_SIZES), labelled_batch([5, 2, 9, 1])]
     model.fit_after_training(batches)

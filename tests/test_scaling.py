@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from test_calibration import softmax_problem
 
 from miue.calibration import calibrate
-from miue.calibration.scaling import fit_scaling
+from miue.calibration.scaling import HOTTEST, fit_scaling
 from miue.common.errors import DataError
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 
@@ -126,6 +126,22 @@ def test_scaling_of_draws_gives_a_point_estimate_and_of_another_kind_is_refused(
 def test_predictions_that_cannot_be_scaled_are_named(distribution: PredictiveDistribution, message: str) -> None:
     with pytest.raises(DataError, match=message):
         fit_scaling(distribution, np.array([0, 1]))
+
+
+def test_a_temperature_at_the_end_of_its_range_is_said_to_be_there() -> None:
+    p = torch.tensor([[0.9, 0.1], [0.9, 0.1]], dtype=torch.float64)
+    scaling = fit_scaling(Categorical(p), np.array([0, 1]))  # best where both classes are equally probable
+    assert scaling.temperature == pytest.approx(HOTTEST)
+    assert scaling.note == "the best temperature is at the end of its range"
+
+
+def test_a_class_without_evidence_can_be_scaled() -> None:
+    """Alpha is 1 and log evidence −∞: the probability of the class depends on the other evidence alone."""
+    alpha = torch.tensor([[1.0, 5.0], [5.0, 1.0], [1.0, 5.0]], dtype=torch.float64)
+    scaling = fit_scaling(Dirichlet(alpha), np.array([1, 0, 0]))
+    scaled = scaling.apply(Dirichlet(alpha))
+    assert isinstance(scaled, Dirichlet)
+    assert scaled.alpha[0].tolist() == pytest.approx([1.0, 4 ** (1 / scaling.temperature) + 1])
 
 
 def test_few_bags_give_no_temperature_that_new_wrong_bags_pay_for() -> None:

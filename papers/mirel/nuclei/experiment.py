@@ -100,6 +100,13 @@ METHOD_SETUPS = {
         method="deterministic",
         settings=PATIENT,
     ),
+    "augmented-one-sided-log-sum-exp-deterministic": MethodSetup(
+        "one-sided log-sum-exp, softmax, rotated and mirrored",
+        estimators=(BAG_OF_ONE,),
+        network=LOG_SUM_EXP,
+        method="deterministic",
+        settings={**PATIENT, "augmentation": "rotate-flip"},
+    ),
     "one-sided-log-sum-exp-mc-dropout": MethodSetup(
         "one-sided log-sum-exp, MC dropout, 10 draws",
         estimators=(BAG_OF_ONE,),

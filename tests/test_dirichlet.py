@@ -15,6 +15,7 @@ from miue.distributions import Categorical, Dirichlet
 from miue.distributions.dirichlet import differential_entropy, divergence_from_uniform
 from miue.distributions.measures import MEASURES, compute_measures
 from miue.distributions.special import (
+    digamma_gap,
     digamma_remainder,
     inverse_trigamma_remainder,
     lgamma_remainder,
@@ -145,9 +146,19 @@ def test_remainders_of_special_functions_are_exact(x: float) -> None:
 
 
 def test_remainders_have_finite_gradients_on_both_sides_of_the_series() -> None:
-    for function in (lgamma_remainder, digamma_remainder, inverse_trigamma_remainder, trigamma_excess):
+    for function in (
+        lgamma_remainder,
+        digamma_remainder,
+        inverse_trigamma_remainder,
+        trigamma_excess,
+        digamma_gap,
+    ):
         x = torch.tensor([1.0, 15.0, 17.0, 1e6], dtype=torch.float64, requires_grad=True)
         assert torch.autograd.gradcheck(function, x)
+        far = torch.tensor(
+            [1e-60, 1e60], dtype=torch.float64, requires_grad=True
+        )  # where one of the two overflows
+        assert torch.autograd.grad(function(far).sum(), far)[0].isfinite().all(), function.__name__
 
 
 def test_the_gradient_of_differential_entropy_is_the_derivative() -> None:
@@ -193,14 +204,14 @@ def test_measures_rise_with_uncertainty() -> None:
         assert values[0] < values[1], name
 
 
-@pytest.mark.parametrize("alpha", [[[0.0, 1.0]], [[float("nan"), 1.0]], [[-1.0, 2.0]]])
-def test_a_concentration_that_is_not_above_zero_is_refused(alpha: list[list[float]]) -> None:
+@pytest.mark.parametrize("alpha", [[[0.0, 1.0]], [[float("nan"), 1.0]], [[-1.0, 2.0]], [[1.0, torch.inf]]])
+def test_a_concentration_that_is_not_above_zero_and_finite_is_refused(alpha: list[list[float]]) -> None:
     with pytest.raises(DataError, match="row 0 of alpha"):
         Dirichlet(torch.tensor(alpha))
 
 
 def test_probabilities_that_do_not_sum_to_one_are_refused() -> None:
-    for wrong in ([0.9, 0.9], [0.5, 0.495], [0.5, 0.505], [1.2, -0.2]):
+    for wrong in ([0.9, 0.9], [0.5, 0.495], [0.5, 0.505], [1.2, -0.2], [float("nan"), 1.0]):
         with pytest.raises(DataError, match="row 1 of the class probabilities"):
             Categorical(torch.tensor([[0.5, 0.5], wrong]))
 

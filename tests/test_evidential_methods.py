@@ -51,10 +51,13 @@ def test_the_vacuity_of_relaxed_evidence_is_the_papers_uncertainty_over_its_prio
     torch.testing.assert_close(0.1 * model.distribution(logits).vacuity(), uncertainty)
 
 
-def test_a_density_aware_model_is_trained_with_the_expected_squared_error_of_its_dirichlet() -> None:
-    model, batch = build_method("daedl", divergence_coefficient=0.2), labelled_batch(RAGGED_SIZES)
+@pytest.mark.parametrize("coefficient", [0.0, 0.2])
+def test_a_density_aware_model_is_trained_with_the_expected_squared_error_of_its_dirichlet(
+    coefficient: float,
+) -> None:
+    model, batch = build_method("daedl", divergence_coefficient=coefficient), labelled_batch(RAGGED_SIZES)
     alpha = model.network(batch.instances, batch.segments).bag_logits.exp()
-    expected = (squared_error(alpha, batch.labels) + 0.2 * kl_penalty(alpha, batch.labels)).mean()
+    expected = (squared_error(alpha, batch.labels) + coefficient * kl_penalty(alpha, batch.labels)).mean()
     torch.testing.assert_close(model.loss(batch, 1), expected)
 
 
@@ -285,6 +288,13 @@ def test_the_dirichlet_of_draws_has_their_moments() -> None:
     p = stats.dirichlet(alpha).rvs(100_000, random_state=1)
     matched = to_dirichlet([Categorical(torch.from_numpy(row[None])) for row in p[:20_000]])
     np.testing.assert_allclose(matched.alpha[0], alpha, rtol=0.05)
+
+
+def test_a_class_that_is_nearly_certain_counts_as_the_others_in_the_evidence_of_draws() -> None:
+    p = np.array([[0.9999, 6e-5, 4e-5], [0.9997, 1e-4, 2e-4]])
+    mean, variance = p.mean(0), p.var(0)
+    matched = to_dirichlet([Categorical(torch.from_numpy(row[None])) for row in p])
+    np.testing.assert_allclose(matched.alpha[0], mean * np.mean(mean * (1 - mean) / variance - 1))
 
 
 def test_the_dirichlet_of_one_dirichlet_is_itself() -> None:

@@ -99,6 +99,8 @@ def test_each_term_equals_its_formula_in_forty_digits() -> None:
 def test_the_complete_loss_is_the_sum_of_its_terms_with_annealed_divergence() -> None:
     loss = EvidentialLoss(fisher_coefficient=0.4)
     log_evidence = torch.tensor(LOG_EVIDENCE, dtype=torch.float64)
+    at_once = EvidentialLoss(fisher_coefficient=0.4, annealing_epochs=1)
+    assert torch.equal(at_once(log_evidence, TARGET, 1), loss(log_evidence, TARGET, 10))
     for epoch, rising in ((1, 0.1), (4, 0.4), (10, 1.0), (50, 1.0)):
         expected = [
             mp_squared_error(row, target, weighted=True)
@@ -179,6 +181,22 @@ def test_an_activation_gives_finite_log_evidence_that_grows(name: str) -> None:
     assert log_evidence.isfinite().all()
     assert gradient.isfinite().all()
     assert (log_evidence.diff() >= 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_gradients_of_log_evidence_are_exact_where_evidence_underflows_or_exp_overflows(
+    dtype: torch.dtype,
+) -> None:
+    logits = torch.tensor([-1000.0, -200.0, -16.0, -15.0, -1.0, 0.5, 16.0, 1000.0], dtype=dtype)
+    exact = [mpmath.mpf(logit) for logit in logits.tolist()]
+    slopes = {
+        "softplus": [1 / ((1 + mpmath.exp(-s)) * mpmath.log1p(mpmath.exp(s))) for s in exact],
+        "elu": [1 / (1 + max(s, 0)) for s in exact],
+    }
+    for name, slope in slopes.items():
+        s = logits.clone().requires_grad_()
+        [gradient] = torch.autograd.grad(ACTIVATIONS[name](s).sum(), s)
+        torch.testing.assert_close(gradient, torch.tensor([float(value) for value in slope], dtype=dtype))
 
 
 def test_exponential_evidence_is_clamped_at_ten() -> None:

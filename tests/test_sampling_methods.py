@@ -68,8 +68,8 @@ def test_draws_split_total_uncertainty_into_data_and_model() -> None:
 
 
 def test_an_expected_entropy_above_the_entropy_is_refused() -> None:
-    with pytest.raises(DataError, match="row 0 of the expected entropy"):
-        Draws(torch.tensor([[0.9, 0.1]]), torch.tensor([0.6]))
+    with pytest.raises(DataError, match="row 1 of the expected entropy"):
+        Draws(torch.tensor([[0.5, 0.5], [0.9, 0.1]]), torch.tensor([0.6, 0.6]))
 
 
 @pytest.mark.long

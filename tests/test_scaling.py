@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from test_calibration import softmax_problem
 
 from miue.calibration import calibrate
-from miue.calibration.scaling import HOTTEST, fit_scaling
+from miue.calibration.scaling import COLDEST, HOTTEST, fit_scaling
 from miue.common.errors import DataError
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 
@@ -132,6 +132,13 @@ def test_a_temperature_at_the_end_of_its_range_is_said_to_be_there() -> None:
     p = torch.tensor([[0.9, 0.1], [0.9, 0.1]], dtype=torch.float64)
     scaling = fit_scaling(Categorical(p), np.array([0, 1]))  # best where both classes are equally probable
     assert scaling.temperature == pytest.approx(HOTTEST)
+    assert scaling.note == "the best temperature is at the end of its range"
+
+
+def test_the_coldest_temperature_is_said_to_be_at_the_end_of_the_range_too() -> None:
+    p = torch.tensor([[0.501, 0.499]], dtype=torch.float64).repeat(10_000, 1)
+    scaling = fit_scaling(Categorical(p), (np.arange(10_000) == 0).astype(np.int64))  # right but for one of them
+    assert scaling.temperature == pytest.approx(COLDEST)
     assert scaling.note == "the best temperature is at the end of its range"
 
 

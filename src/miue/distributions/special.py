@@ -33,14 +33,13 @@ def lgamma_remainder(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
 
 def digamma_remainder(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     """log x − 1/2x − ψ(x), for x > 0; about 1/12x²."""
-    small, large = x.clamp(max=SERIES_FROM), x.clamp(min=SERIES_FROM)
-    direct = small.log() - 0.5 / small - torch.digamma(small)
-    return torch.where(x < SERIES_FROM, direct, _digamma_tail(large))
+    direct = x.log() - 0.5 / x - torch.digamma(x)
+    return torch.where(x < SERIES_FROM, direct, _digamma_tail(x.clamp(min=SERIES_FROM)))
 
 
 def digamma_gap(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     """ψ(x + 1) − log x, for x > 0; about −log x near zero, where 1/x would cancel, and 1/2x for large x."""
-    direct = torch.digamma(x.clamp(max=SERIES_FROM) + 1) - x.log()
+    direct = torch.digamma(x + 1) - x.log()
     return torch.where(x < SERIES_FROM, direct, 0.5 / x - _digamma_tail(x.clamp(min=SERIES_FROM)))
 
 

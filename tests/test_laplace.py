@@ -228,6 +228,17 @@ def test_updates_bound_the_spectral_norms_of_the_encoder() -> None:
     assert torch.equal(free.network.encoder.layers[0].weight, before)
 
 
+def test_layers_within_the_bound_of_their_norm_stay_and_one_of_zeros_is_no_error() -> None:
+    model = build_method("sngp", features=13, norm_bound=1e3)
+    first, second = model.network.encoder.layers[::3]
+    second.weight.data.zero_()
+    before = first.weight.clone()
+    for _ in range(2):
+        model.loss(labelled_batch(RAGGED_SIZES), 1)
+    assert torch.equal(first.weight, before) and not second.weight.any()
+    assert not model.get_buffer("direction_1").any()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("method", ["laplace", "sngp"])
 @pytest.mark.parametrize("network", EMBEDDING)

@@ -24,7 +24,7 @@ from miue.common.tables import read_columns
 from miue.io.store.store import write_store
 from miue.monitoring import Batch, Course, monitor
 from miue.monitoring.folder import BAGS, COURSE, PAGE, STATE, add_batches
-from miue.monitoring.martingale import EXPONENTS, log_martingale, online_p_values
+from miue.monitoring.martingale import CUTS, EXPONENTS, ODDS, log_martingale, online_p_values, step_bets
 from miue.monitoring.page import render_page
 
 RANDOM = np.random.default_rng
@@ -96,6 +96,17 @@ def test_alarms_without_a_change_are_as_rare_as_stated(levels: int | None) -> No
         alarms += bool(course.alarms)
     assert alarms <= binom.ppf(0.999, runs, chance)
     assert alarms > 0
+
+
+def test_a_step_bet_is_fair_and_pays_for_odds_of_its_factor() -> None:
+    at_cut, beyond = (np.exp(np.diagonal(step_bets(p)[:, : len(CUTS)])) for p in (CUTS, np.nextafter(CUTS, 1)))
+    for of_step, (low, high) in zip(
+        (ODDS, 1 / ODDS), np.exp(step_bets(np.array([0.01, 0.99]))).reshape(2, 2, -1).swapaxes(0, 1), strict=True
+    ):
+        share = CUTS * low  # of p-values at or below the cut, for which the bet is best
+        np.testing.assert_allclose(share + (1 - CUTS) * high, 1)  # the mean over uniform p-values
+        np.testing.assert_allclose(share / (1 - share), of_step * CUTS / (1 - CUTS))
+    assert (at_cut > 1).all() and (beyond < 1).all()
 
 
 def test_the_seed_breaks_ties() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from made_bags import build_method, build_network, labelled_batch, separable_bags
-from scipy import integrate
+from scipy import integrate, stats
 
 import miue
 from miue.bags.dataset import BagDataset
@@ -220,6 +220,13 @@ def test_the_log_probabilities_of_an_ensemble_are_those_of_its_mean() -> None:
     torch.testing.assert_close(ensemble.bag_log_probabilities(batch).exp(), each.mean(0))
 
 
+def test_the_loss_of_an_ensemble_is_the_sum_of_its_members_losses() -> None:
+    ensemble, batch = build_method("deep-ensemble", size=2), labelled_batch([3, 1, 4])
+    initialize(ensemble.members()[1], torch.Generator().manual_seed(4))
+    first, second = (member.loss(batch, 1) for member in ensemble.members())
+    torch.testing.assert_close(ensemble.loss(batch, 1), first + second)
+
+
 def test_members_that_draw_draw_different_numbers() -> None:
     ensemble = build_method("deep-ensemble", classes=2, size=3, member="bayes-mil", draws=1)
     assert len({torch.rand(()).item() for _ in ensemble.passes(seed=0)}) == 3
@@ -331,6 +338,25 @@ def test_bayes_mil_pools_by_the_attention_over_its_sum() -> None:
     ]
     log_p = method.head(torch.stack(expected)).log_softmax(-1)
     torch.testing.assert_close(method.bag_log_probabilities(batch), log_p)
+    of_instances = {"attention": torch.cat([1 - score.sigmoid(), score.sigmoid()], 1)}
+    of_instances["bag-of-one"] = method.head(features).softmax(-1)
+    for estimator, probabilities in of_instances.items():
+        predicted = method.predict([features], batch.segments, estimator)
+        torch.testing.assert_close(predicted.bags.probabilities, log_p.exp().double())
+        torch.testing.assert_close(predicted.instances.probabilities, probabilities.double())
+
+
+def test_a_drawn_score_of_bayes_mil_is_normal_with_the_deviation_that_the_network_gives() -> None:
+    method = build_method("bayes-mil", classes=2)
+    with torch.no_grad():
+        for parameter in (method.score.weight, method.score.log_alpha):
+            parameter.zero_()
+        method.score.bias.copy_(torch.tensor([0.3, 2 * np.log(1.7)]))
+    features = torch.zeros(2000, method.network.encoder.out_features, dtype=method.score.weight.dtype)
+    torch.manual_seed(1)
+    attention = method._forward(features, Segments.of(len(features)), method._moments(features))[1]
+    standard = (attention.detach().logit() - 0.3) / 1.7
+    assert stats.kstest(standard.flatten().numpy(), "norm").pvalue > 1e-3
 
 
 @pytest.mark.long

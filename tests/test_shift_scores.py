@@ -166,6 +166,22 @@ def test_typicality_is_the_mahalanobis_distance_of_the_logs_of_four_numbers() ->
     np.testing.assert_allclose(score.score(torch.from_numpy(new)), np.sqrt(shrunk.mahalanobis(asked)), rtol=1e-6)
 
 
+def test_points_are_those_of_the_neighbors_up_to_rounding_alone() -> None:
+    features = 1e3 * torch.randn(23, 5, generator=torch.Generator().manual_seed(2))
+    typicality, neighbors = (
+        score.fit(features, None, generator=torch.Generator().manual_seed(1))
+        for score in (Typicality, NearestNeighbors)
+    )
+    assert isinstance(typicality, Typicality) and isinstance(neighbors, NearestNeighbors)
+    assert typicality.points_are_first_of(neighbors)
+    points = neighbors.points.clone()
+    for error, same in ((1e-14, True), (1e-9, False)):
+        neighbors.points = points * (1 + error)
+        assert typicality.points_are_first_of(neighbors) is same
+    neighbors.points = points[: len(typicality.points) - 1]
+    assert not typicality.points_are_first_of(neighbors)
+
+
 def test_typicality_sees_features_that_are_nearer_than_usual_where_the_neighbors_do_not() -> None:
     training, new = (torch.randn(400, 17, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
     near = 0.3 * new

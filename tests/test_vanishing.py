@@ -26,7 +26,9 @@ from miue.cli import app
 from miue.common.errors import DataError
 from miue.common.tables import read_rows
 from miue.io.store.store import write_store
+from miue.model.folder import SavedConfig
 from miue.predictions.folder import read_predictions
+from miue.predictions.provenance import TrainingRecord
 from miue.tasks import Executor, Task, run_tasks
 
 SETTINGS = {"max_epochs": 2, "learning_rate": 1e-3, "seed": 3, "validation_fraction": 0.25}
@@ -198,3 +200,10 @@ def test_too_few_bags_to_halve_three_times_are_refused(tmp_path: Path) -> None:
     miue.train(bags.subset(np.arange(12)), settings=SETTINGS, out=tmp_path / "run", progress=False, device="cpu")
     with pytest.raises(DataError, match="an eighth of them holds 2 of each class"):
         check_vanishing(tmp_path / "run", bags, tmp_path / "out", progress=False)
+
+
+def test_training_bags_whose_eighth_holds_two_of_each_class_are_enough() -> None:
+    saved = SavedConfig.model_construct(training=TrainingRecord.model_construct(seed=1))
+    names = np.array([f"p{n}" for n in range(32)])
+    subsets = vanishing._training_subsets(np.arange(32) % 2, names, saved)
+    assert [int(subset.sum()) for subset in subsets] == [4, 8, 16, 32]

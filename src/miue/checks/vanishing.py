@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
 
 from miue.bags.dataset import BagDataset, check_dataset
-from miue.bags.drawing import group_by_patient
 from miue.checks.slope import Slope, fit_slope
 from miue.common.arguments import checked
 from miue.common.errors import DataError, lacking
@@ -138,9 +137,9 @@ def check_vanishing(
     run, out = Path(run), Path(out)
     check_dataset(bags)
     saved = read_config(run)
-    parts = parts_of_run(run, bags)
-    train, validation, test = _rows_of_parts(saved, parts, bags)
-    subsets = _training_subsets(bags.labels.values[train], group_by_patient(parts.patients)[train], saved)
+    patients = np.array(bags.patient_groups, object)
+    train, validation, test = _rows_of_parts(saved, parts_of_run(run, bags), bags)
+    subsets = _training_subsets(bags.labels.values[train], patients[train], saved)
     sizes = tuple(int(subset.sum()) for subset in subsets)
     names, chosen = np.array(bags.ids, object), tuple(seeds) or (saved.training.seed,)
     others = {**dict.fromkeys(names[validation], "validation"), **dict.fromkeys(names[test], "test")}
@@ -161,12 +160,11 @@ def check_vanishing(
         for refit in refits:
             refit.write_tables()
     values = [_uncertainties(folder, chosen) for folder in folders]
-    owners = group_by_patient(parts.patients)[test]
     slopes = []
     for name in values[0]:
         of_sizes = np.stack([one[name] for one in values])
-        slopes.append(fit_slope(name, of_sizes, np.log2(sizes), owners, resamples, saved.training.seed))
-    made = Vanishing(sizes, len(test), len(np.unique(owners.astype(str))), tuple(slopes))
+        slopes.append(fit_slope(name, of_sizes, np.log2(sizes), patients[test], resamples, saved.training.seed))
+    made = Vanishing(sizes, len(test), len(set(patients[test])), tuple(slopes))
     made.save_table(out / FILE)
     return made
 
@@ -240,7 +238,7 @@ def _rows_of_parts(
     test = np.flatnonzero(free & in_test if in_test.any() else free)
     if not len(test):
         raise lacking("bags to predict", "bags that the run did not learn from", "add test bags to the data")
-    if len(np.unique(group_by_patient(parts.patients)[test].astype(str))) < 2:
+    if len(set(np.array(bags.patient_groups, object)[test])) < 2:
         raise DataError(
             item="bags to predict",
             wanted="bags of two patients or more, since one alone gives no interval",

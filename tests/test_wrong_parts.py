@@ -17,6 +17,7 @@ from miue.common.errors import ConfigError, ModelError
 from miue.distributions import Categorical
 from miue.methods import MCDropout, Softmax
 from miue.methods.returned import check_distribution, check_projection
+from miue.model.feature_scores import find_distance
 from miue.networks import MILNetwork, Scores
 from miue.networks.encoders import Encoder, Identity
 from miue.scores import FeatureDistance
@@ -361,6 +362,41 @@ def test_a_distance_that_fits_other_tensors_than_it_names_is_refused(bags: BagDa
         ModelError, match="distance 'forgetful': expected the tensors mean, spread.*, got means, factor"
     ):
         train_one_epoch(bags, distances=[Forgetful])
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        (None, "the tensors factor, means.*, got None;"),
+        ({"means": torch.ones(5).numpy()}, "the tensors means.*, got means: a value of type ndarray;"),
+        (
+            {"means": torch.tensor(1.0)},
+            r"means, the first .*, with 5 numbers in a row, .*, got a tensor of shape \(\)",
+        ),
+    ],
+)
+def test_a_distance_that_fits_something_else_than_tensors_is_refused(state: Any, message: str) -> None:
+    class Odd(others.Farness):
+        name = "odd"
+        state_names = tuple(state or ("factor", "means"))
+
+        @classmethod
+        def _fitted_state(cls, features: torch.Tensor, bag_labels: object, generator: object) -> Any:
+            return state
+
+    with pytest.raises(ModelError, match=f"distance 'odd': expected {message}"):
+        Odd.fit(torch.randn(9, 5), None, generator=torch.Generator())
+
+
+def test_a_distance_without_an_abstract_method_is_refused_before_training() -> None:
+    class Unfinished(FeatureDistance):
+        name = "unfinished"
+        state_names = ("means",)
+
+    with pytest.raises(
+        ConfigError, match="distance .*Unfinished': .* got none of _distances, _fitted_state; define"
+    ):
+        find_distance(Unfinished)
 
 
 @pytest.mark.parametrize(

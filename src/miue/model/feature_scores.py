@@ -142,7 +142,8 @@ def find_distance(distance: DistanceLike) -> type[FeatureDistance] | FeatureDist
     """Return the class that a name, an import path or a class names, or the distance that is fitted already.
 
     Raises:
-        ConfigError: a name that does not exist, something else than a distance, or one without a name of its own.
+        ConfigError: a name that does not exist, something else than a distance, one without a name of its own,
+            or one that lacks a method.
     """
     if isinstance(distance, FeatureDistance):
         _check_name(type(distance))
@@ -156,6 +157,13 @@ def find_distance(distance: DistanceLike) -> type[FeatureDistance] | FeatureDist
             fix=f"choose one of {DISTANCES.help()}, or pass a class of that kind",
         )
     _check_name(part.make)
+    if missing := sorted(part.make.__abstractmethods__):
+        raise ConfigError(
+            item=f"distance {part.name!r}",
+            wanted="a class that defines _fitted_state and _distances",
+            got=f"none of {', '.join(missing)}",
+            fix="define it; docs/howto/own_network.md has an example",
+        )
     return part.make
 
 

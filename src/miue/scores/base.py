@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from miue.common.double_precision import in_double
 from miue.common.errors import ConfigError, DataError, ModelError
+from miue.common.returned import describe_returned
 from miue.common.threads import in_threads
 
 CHUNK = 512  # instances per step
@@ -83,11 +84,21 @@ class FeatureDistance(nn.Module, ABC):
                 fix="check the encoder: it maps every instance to the same features",
             )
         state = cls._fitted_state(features, bag_labels, generator)
-        if not set(cls.state_names) <= set(state):
+        wanted, got = f"the tensors {', '.join(cls.state_names)}, which 'state_names' names", ""
+        if not isinstance(state, Mapping):
+            got = describe_returned(state)
+        elif not set(cls.state_names) <= set(state):
+            got = ", ".join(state) or "none"
+        elif others := [name for name in cls.state_names if not isinstance(state[name], Tensor)]:
+            got = f"{others[0]}: {describe_returned(state[others[0]])}"
+        elif (first := state[cls.state_names[0]]).shape[-1:] != features.shape[1:]:
+            wanted = f"{cls.state_names[0]}, the first of 'state_names', with {features.shape[1]} numbers in a row"
+            got = describe_returned(first)
+        if got:
             raise ModelError(
                 item=f"distance {cls.name!r}",
-                wanted=f"the tensors {', '.join(cls.state_names)}, which 'state_names' names, from _fitted_state",
-                got=", ".join(state) or "none",
+                wanted=f"{wanted}, from _fitted_state",
+                got=got,
                 fix="correct what it computes, or train without it",
             )
         return cls(**state)

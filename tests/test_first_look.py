@@ -247,6 +247,25 @@ def test_a_loss_that_is_not_finite_is_traced_to_the_network(bags: BagDataset) ->
         )
 
 
+@pytest.mark.filterwarnings("ignore:std")
+def test_a_network_without_finite_logits_for_one_instance_is_refused(bags: BagDataset) -> None:
+    larger = bags.subset(np.flatnonzero(bags.sizes > 1))
+    with pytest.raises(
+        ModelError, match=r"network 'Deviation': expected finite logits for a bag of one, .* got \[nan, nan\]"
+    ):
+        train_one_epoch(larger, network=Deviation, method="softmax")
+
+
+def test_a_tensor_that_repeats_elements_in_memory_is_refused(bags: BagDataset) -> None:
+    class Expanded(Plain):
+        def __init__(self, in_features: int, num_classes: int) -> None:
+            super().__init__(in_features, num_classes)
+            self.register_buffer("zeros", torch.zeros(1).expand(7))
+
+    with pytest.raises(ConfigError, match=r"tensor 'network.module.zeros' of the model: .* repeats elements"):
+        train_one_epoch(bags, network=Expanded, method="softmax")
+
+
 @pytest.mark.parametrize("method", ["softmax", "mirel"])
 def test_what_a_network_keeps_in_attributes_does_not_matter(method: str, bags: BagDataset) -> None:
     model = train_one_epoch(bags, network=KeepsAttention, method=method)

@@ -205,13 +205,14 @@ def build_method(config: ModelConfig, contract: DataContract, seed: int, *, trus
         trust: whether parts that are not of miue are imported where ``config`` was read from a file.
 
     Raises:
-        ConfigError: an option has a value its component cannot take.
+        ConfigError: an option has a value its component cannot take, or a tensor repeats elements in memory.
         ModelError: the encoder does not fit the instances, or a part is not of miue and there is no trust.
     """
     parts, options = config.parts(trust=trust), _options(config)
     shape = tuple(contract.instance_shape)
     with seeded(seed):
         method = assemble(parts, options, shape, contract.num_classes)
+    _check_memory(method)
     seeds = member_seeds(method, seed)
     for member, member_seed in zip(method.members(), seeds, strict=True):
         if len(seeds) > 1:
@@ -220,6 +221,22 @@ def build_method(config: ModelConfig, contract: DataContract, seed: int, *, trus
         kept, fixed = weights_to_keep(member, parts)
         initialize(member, torch.Generator().manual_seed(member_seed), kept=kept, fixed=fixed)
     return method
+
+
+def _check_memory(method: Method) -> None:
+    """Raise where elements of a tensor share memory, so that saved ones cannot be written into it.
+
+    Raises:
+        ConfigError: they do.
+    """
+    for name, tensor in method.state_dict().items():
+        if any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+            raise ConfigError(
+                item=f"tensor {name!r} of the model",
+                wanted="memory for each element, to load weights into",
+                got="one that repeats elements, as expand() returns it",
+                fix="register a copy: .expand(…).clone()",
+            )
 
 
 @own_torch_state()

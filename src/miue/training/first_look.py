@@ -44,7 +44,8 @@ def look_at_network(method: Method, read: Callable[[], BagBatch]) -> str:
         read: returns a few bags.
 
     Raises:
-        ModelError: features or logits that depend on other bags of the batch, or logits on no parameter.
+        ModelError: features or logits that depend on other bags of the batch, logits on no parameter, or no
+            finite logits for a bag of one.
     """
     network = method.network
     if not (is_of_others(network) or is_of_others(network.encoder)):
@@ -59,6 +60,7 @@ def look_at_network(method: Method, read: Callable[[], BagBatch]) -> str:
             with torch.no_grad():
                 again = _compute(method, batch)
                 single = [_compute(method, one) for one in _one_by_one(batch)]
+                of_instance = method.instance_logits(again[0][:1])
     except MiueError:
         raise
     except Exception:  # training raises it again, if it does there, too
@@ -82,6 +84,13 @@ def look_at_network(method: Method, read: Callable[[], BagBatch]) -> str:
         warn_user(
             f"{names[1]} returns {kind}, not logits: leave out the softmax at its end, since "
             f"{type(method).__name__} makes probabilities or evidence of logits itself"
+        )
+    if logits.isfinite().all() and not of_instance.isfinite().all():
+        raise ModelError(
+            item=names[1],
+            wanted="finite logits for a bag of one, as each instance is predicted",
+            got=str(of_instance[0].tolist()),
+            fix="handle a bag of one instance, of which std, for example, is NaN",
         )
     return _not_finite(names[1], logits, batch.segments) or fix
 

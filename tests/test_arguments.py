@@ -16,7 +16,9 @@ from torch import nn
 
 import miue
 from miue.common.errors import ConfigError, DataError, MiueError, ModelError
+from miue.methods import Softmax
 from miue.model.recipe import Recipe
+from miue.networks import MILNetwork
 from miue.tasks import Executor, Shard
 
 ARRAYS = [np.ones((size, 3), np.float32) for size in (2, 3, 1, 2, 4, 1)]
@@ -154,6 +156,24 @@ def test_a_plain_module_that_returns_something_else_than_logits_is_named(make: A
     network = _Returns(make)
     with pytest.raises(ModelError, match=rf"network '_Returns': expected logits of shape \(2,\) .*, got {got};"):
         miue.train(ARRAYS, LABELS, network=network, encoder="identity", progress=False, device="cpu")
+
+
+def test_logits_that_are_not_as_many_as_the_method_asks_for_are_named() -> None:
+    class Twice(Softmax):
+        def __init__(self, network: MILNetwork) -> None:
+            super().__init__(network)
+            self.score_width = 4
+
+    with pytest.raises(ModelError, match=r"logits of shape \(4,\) .* \(2,\); return for this method 4 scores"):
+        miue.train(
+            ARRAYS,
+            LABELS,
+            network=_Returns(lambda scores: scores.mean(0)),
+            method=Twice,
+            encoder="identity",
+            progress=False,
+            device="cpu",
+        )
 
 
 def test_a_plain_encoder_that_returns_several_things_is_named() -> None:

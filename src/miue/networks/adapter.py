@@ -119,11 +119,14 @@ class BagModuleNetwork(MILNetwork):
         """Return what the module returned for one bag, or for several at once, where it has the right shape."""
         if isinstance(logits, Tensor) and tuple(logits.shape) == (*bags, self.score_width):
             return logits
+        each = "one score per class"
+        if self.score_width != self.num_classes:
+            each = f"for this method {self.score_width} scores per bag, its score_width"
         raise ModelError(
             item=f"network {type(self.module).__name__!r}",
             wanted=f"logits of shape ({self.score_width},) for one bag with features of shape (n, D)",
             got=describe_returned(logits, len(bags)),
-            fix="return one score per class, without a batch axis, and nothing else",
+            fix=f"return {each}, without a batch axis, and nothing else",
         )
 
 

@@ -38,9 +38,9 @@ def returned(path: Path) -> OpenFile:
     return OpenFile(format="lines", features=rows[:, 2:], coords=lambda: rows[:, :2])
 
 
-def coords_as_values() -> OpenFile:
+def wrongly_typed(field: str, value: object) -> OpenFile:
     file = OpenFile("lines", np.ones((3, 2)))
-    object.__setattr__(file, "coords", np.ones((3, 2)))  # as types are not checked outside of tests
+    object.__setattr__(file, field, value)  # as types are not checked outside of tests
     return file
 
 
@@ -132,7 +132,11 @@ def test_whatever_a_reader_raises_the_file_is_named_and_can_be_left_out(
         (lambda path: nullcontext(3), "a value of type int"),
         (lambda path: OpenFile("lines", [[1.0]]), "features of type list, which is no array"),
         (lambda path: OpenFile("lines", torch.ones(3, 2)), "features of type Tensor, which is no array"),
-        (lambda path: coords_as_values(), "coords of type ndarray, which is no function that reads them"),
+        (lambda path: wrongly_typed("notes", "one"), "notes of type str, which is no tuple of texts"),
+        (
+            lambda path: wrongly_typed("coords", np.ones((3, 2))),
+            "coords of type ndarray, which is no function that reads them",
+        ),
     ],
 )
 def test_a_reader_that_gives_something_else_is_named(

@@ -150,6 +150,8 @@ def _not_a_file(file: object) -> str:
         return f"features of type {type(file.features).__name__}, which is no array"
     if file.coords is not None and not callable(file.coords):
         return f"coords of type {type(file.coords).__name__}, which is no function that reads them"
+    if not isinstance(file.notes, tuple):
+        return f"notes of type {type(file.notes).__name__}, which is no tuple of texts"
     return ""
 
 

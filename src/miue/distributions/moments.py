@@ -18,7 +18,8 @@ def to_dirichlet(draws: Sequence[PredictiveDistribution]) -> Dirichlet:
     """Return the Dirichlet distribution that matches mean and variance of draws or of an ensemble's members.
 
     α = α0 m with α0 = mean_c [m_c (1 − m_c) / v_c − 1], m and v the mean and variance of the class probabilities;
-    v adds the variance within each member where members are Dirichlet distributions. Where all of them agree,
+    v adds the variance within each member where members are Dirichlet distributions. Members that are ``Draws``
+    themselves have none that is known, so that their own epistemic uncertainty is not counted. Where all agree,
     α0 is ``MOST_EVIDENCE``; where they disagree as far as they can, ``LEAST_EVIDENCE``. Mean probabilities are
     kept, within 1e-4 for two classes, so that evidence and vacuity of an ensemble can be compared with those of an
     evidential method. Of three classes or more, one that all members find very rare counts as much as the others,

@@ -41,7 +41,7 @@ class DeepEnsemble(Method):
         size: number of members.
         member: the members' method, by name or import path "package.module:Class".
         as_dirichlet: predict the Dirichlet distribution with the mean and the variance of the mixture, which has
-            evidence and vacuity.
+            evidence and vacuity; see ``to_dirichlet`` for members that return ``Draws``, such as Laplace.
         options: of the members' method.
 
     Raises:

@@ -77,9 +77,9 @@ def fit_scaling(
 ) -> Scaling:
     """Return the temperature in [0.05, 20] that minimizes the mean negative log likelihood of ``labels``.
 
-    One below 1 is drawn towards 1, as if log T were normal with a standard deviation of 1/2 before any bag is
-    seen: if the wrong bags of a calibration happen to have little evidence, its likelihood hardly bounds T from
-    below, and a new wrong bag with more evidence would cost a hundred nats.
+    One below 1 that is fitted to the labels themselves is drawn towards 1, as if log T were normal with a standard
+    deviation of 1/2 before any bag is seen: if the wrong bags of a calibration happen to have little evidence, its
+    likelihood hardly bounds T from below, and a new wrong bag with more evidence would cost a hundred nats.
 
     Where every label is the most probable class, the likelihood may grow for ever as T falls. The label then
     counts for (n_c + 1) / (n_c + C) instead of 1, n_c bags having it, and each other class for 1 / (n_c + C).

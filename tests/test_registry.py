@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +72,39 @@ def test_a_part_can_be_registered_and_replaced_but_not_take_a_name_of_miue() -> 
     for name in ("Pi", "π"):
         with pytest.raises(ConfigError, match="a name that miue does not use itself"):
             registry.register(name, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("registry", "name", "message"),
+    [
+        (
+            parts.METHODS,
+            "package:Class",
+            "method 'package:Class': expected a name without colons, got 'package:Class'",
+        ),
+        (parts.NETWORKS, " ", "network ' ': expected a name without colons, got ' '"),
+        (parts.NETWORKS, 3, "got 3 of type int"),
+        (parts.ENCODERS, "Auto", "encoder 'Auto': .* got 'auto', which is no encoder but a choice of its own"),
+        (parts.DISTANCES, "none", "got 'none', which is no distance but a choice of its own"),
+        (parts.READERS, "bag", "an ending of file names that begins with its only dot, such as '.npz', got 'bag'"),
+        (parts.READERS, ".tar.gz", "its only dot, such as '.npz', got '.tar.gz'"),
+    ],
+)
+def test_a_name_that_no_part_can_be_found_by_is_refused(registry: Registry[Any], name: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        registry.register(name, object())
+    assert name not in list(registry)
+
+
+def test_an_ending_of_others_that_no_file_has_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    about = tmp_path / "endings-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: endings\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[miue.readers]\nbag = math:tau\n.bag = math:tau\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(parts.READERS, "_found", None)
+    with pytest.warns(UserWarning, match="'bag' .* of the package endings 1 is left out: expected an ending"):
+        assert "bag" not in parts.READERS and ".bag" in parts.READERS
 
 
 def test_parts_of_installed_packages_are_found_and_a_broken_one_is_named(installed: Path) -> None:

@@ -41,6 +41,7 @@ ENCODERS: Registry[Any] = Registry(
         "compact": "miue.networks.encoders.compact:CompactCNN",
         "identity": "miue.networks.encoders.identity:Identity",
     },
+    reserved=("auto",),
 )
 
 METHODS: Registry[Any] = Registry(
@@ -77,6 +78,7 @@ DISTANCES: Registry[Any] = Registry(
         "energy": "miue.scores.energy:Energy",
         "ddu": "miue.scores.class_density:ClassDensity",
     },
+    reserved=("none",),
 )
 
 READERS: Registry[Any] = Registry(
@@ -92,4 +94,5 @@ READERS: Registry[Any] = Registry(
         ".safetensors": "miue.io.formats.safe_tensors:open_safetensors",
         ".zarr": "miue.io.formats.spatial_data:open_spatial_data",
     },
+    named=(r"\.[^.\s/\\]+", "an ending of file names that begins with its only dot, such as '.npz'"),
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from re import fullmatch
 from typing import Any, Generic, TypeVar, overload
 
 from miue.common.errors import ConfigError, unknown_name
@@ -26,6 +27,8 @@ class Registry(Mapping[str, P], Generic[P]):
         group: the group of entry points: "miue.networks".
         parts: import path of each part of miue, "module:name", by its name.
         aliases: other names of parts.
+        named: what a name of a part looks like: a regular expression, and the same in words.
+        reserved: names that mean something else where a part is named.
 
     >>> numbers = Registry("number", "miue.doctest", {"pi": "math:pi"}, aliases={"π": "pi"})
     >>> numbers["PI"] == numbers["π"], list(numbers)
@@ -33,12 +36,21 @@ class Registry(Mapping[str, P], Generic[P]):
     """
 
     def __init__(
-        self, kind: str, group: str, parts: Mapping[str, str], *, aliases: Mapping[str, str] | None = None
+        self,
+        kind: str,
+        group: str,
+        parts: Mapping[str, str],
+        *,
+        aliases: Mapping[str, str] | None = None,
+        named: tuple[str, str] = (r"[^:]+", "a name without colons"),
+        reserved: Collection[str] = (),
     ) -> None:
         self.kind = kind
         self.group = group
         self._own = dict(parts)
         self._aliases = dict(aliases or {})
+        self._named = named
+        self._reserved = reserved
         self._registered: dict[str, P] = {}
         self._loaded: dict[str, P] = {}
         self._found: dict[str, EntryPoint] | None = None
@@ -55,7 +67,7 @@ class Registry(Mapping[str, P], Generic[P]):
         """Add a part, as a call or as a decorator; a name that was registered before now names the new part.
 
         Raises:
-            ConfigError: the name of a part of miue.
+            ConfigError: the name of a part of miue, one that means something else, or one that no part can have.
 
         >>> numbers = Registry("number", "miue.doctest", {})
         >>> @numbers.register("two")
@@ -66,16 +78,29 @@ class Registry(Mapping[str, P], Generic[P]):
         """
         if part is None:
             return lambda decorated: self.register(name, decorated)
+        problem = self._problem(name)
+        if problem is not None:
+            wanted, got = problem
+            raise ConfigError(
+                item=f"{self.kind} {name!r}", wanted=wanted, got=got, fix="register it under another name"
+            )
+        self._registered[self.canonical(name)] = part
+        return part
+
+    def _problem(self, name: str) -> tuple[str, str] | None:
+        """Return what is wanted of a name of a part of others and what this one is, None where it is fine."""
+        pattern, words = self._named
+        if not isinstance(name, str):
+            return words, f"{name!r} of type {type(name).__name__}"
         key = self.canonical(name)
         if key in self._own:
-            raise ConfigError(
-                item=f"{self.kind} {name!r}",
-                wanted="a name that miue does not use itself",
-                got=f"the name of {self._own[key]}",
-                fix="register it under another name",
+            return "a name that miue does not use itself", f"the name of {self._own[key]}"
+        if key in self._reserved:
+            return (
+                "a name that miue does not use itself",
+                f"{key!r}, which is no {self.kind} but a choice of its own",
             )
-        self._registered[key] = part
-        return part
+        return None if fullmatch(pattern, key) else (words, repr(name))
 
     def canonical(self, name: str) -> str:
         """Return the name under which a part is listed: in lower case, and no alias."""
@@ -181,7 +206,7 @@ class Registry(Mapping[str, P], Generic[P]):
 
     @property
     def _entry_points(self) -> dict[str, EntryPoint]:
-        """Entry points by canonical name, without those that have the name of a part of miue."""
+        """Entry points by canonical name, without those whose name no part of others can have."""
         if self._found is None:
             self._found = self._find()
         return self._found
@@ -190,7 +215,7 @@ class Registry(Mapping[str, P], Generic[P]):
         found: dict[str, EntryPoint] = {}
         for point in entry_points(group=self.group):
             key = self.canonical(point.name)
-            if key in self._own:
+            if self._problem(point.name) is not None:
                 self._left_out.append(point)
             elif found.setdefault(key, point).value != point.value:
                 self._rivals.setdefault(key, [found[key]]).append(point)
@@ -202,7 +227,8 @@ class Registry(Mapping[str, P], Generic[P]):
             self._found = self._find()
         while self._left_out:
             point = self._left_out.pop(0)
-            warn_user(f"{_describe(point)} is left out: miue has a {self.kind} of this name")
+            wanted, got = self._problem(point.name) or ("another name", repr(point.name))
+            warn_user(f"{_describe(point)} is left out: expected {wanted}, got {got}")
 
     def _brought_twice(self, name: str, points: list[EntryPoint]) -> ConfigError:
         return ConfigError(

@@ -282,6 +282,22 @@ def test_a_cell_that_tells_no_instance_label_leaves_the_one_that_is_known(
     assert "labels nothing with 2 rows of 1 bag not there, such as 'z'" in caplog.text
 
 
+@pytest.mark.parametrize(("label", "warned"), [("1", True), ("squamous", False), ("normal", False)])
+def test_positive_instances_of_which_none_has_the_class_of_its_bag_are_pointed_out(
+    label: str, warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "bags").mkdir()
+    for name in "abc":
+        np.save(tmp_path / "bags" / f"{name}.npy", np.ones((3, 2), np.float32))
+    labels = tmp_path / "labels.csv"
+    labels.write_text("slide_id,label\na,normal\nb,adeno\nc,squamous\n")
+    table = tmp_path / "patches.csv"
+    table.write_text(f"bag_id,instance,instance_label\na,0,0\nb,0,1\nb,1,0\nc,0,{label}\nc,1,0\n")
+    load_bags(tmp_path / "bags", labels=labels, classes=["normal", "adeno", "squamous"], instance_labels=table)
+    said = "labels instances of bags of class 'squamous' as 'adeno', none as 'squamous'"
+    assert (said in caplog.text) == warned and "bags of class 'adeno'" not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -17,7 +17,7 @@ from miue.common.tables import read_header
 from miue.io.checks import check_coords
 from miue.io.find import find_bags, named_id_column
 from miue.io.labels.describe import describe_patients_alike
-from miue.io.labels.instance_labels import with_instance_labels
+from miue.io.labels.instance_labels import warn_of_other_classes, with_instance_labels
 from miue.io.labels.join import label_bags
 from miue.io.labels.label_arrays import read_bag_labels, with_instance_labels_of_arrays
 from miue.io.labels.label_table import LabelTable, read_label_table
@@ -106,7 +106,9 @@ def load_bags(
     add = with_instance_labels_of_arrays if Path(instance_labels).is_dir() else with_instance_labels
     # bags without labels do not know their classes, which their instances may be named after
     named = loaded.bags if loaded.bags.class_names else replace(loaded.bags, class_names=tuple(classes))
-    return replace(loaded, bags=add(named, Path(instance_labels)))
+    bags = add(named, Path(instance_labels))
+    warn_of_other_classes(bags, str(instance_labels))
+    return replace(loaded, bags=bags)
 
 
 def _label_columns(bags: BagDataset) -> list[str]:

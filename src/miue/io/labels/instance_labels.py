@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
+from miue.bags.classes import names_or_numbers
 from miue.bags.column_names import BAG, COORDS, NAMES
 from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
@@ -75,6 +76,24 @@ def with_instance_labels(bags: BagDataset, path: Path) -> BagDataset:
     values, known = bags.instance_labels.values.copy(), bags.instance_labels.known.copy()
     values[positions[labels.known]], known[positions[labels.known]] = labels.values[labels.known], True
     return replace(bags, instance_labels=Labels(values, known))
+
+
+def warn_of_other_classes(bags: BagDataset, source: str) -> None:
+    """Log which classes have bags whose positive instances are all labeled as other classes, none as the bags are.
+
+    Labels of 0 and 1, for negative and positive, are so where there are more than two classes: 1 is the second.
+    """
+    of_bag = np.repeat(np.arange(len(bags)), bags.sizes)
+    labels = bags.instance_labels[bags.positions]
+    positive = labels.known & (labels.values > 0) & bags.labels.known[of_bag]
+    of_bags, of_instances = bags.labels.values[of_bag[positive]], labels.values[positive]
+    names = names_or_numbers(bags.class_names, max(bags.num_classes, labels.num_classes))
+    for number in np.unique(of_bags[of_bags > 0]):
+        of_class = of_instances[of_bags == number]
+        if not (of_class == number).any():
+            others = " and ".join(repr(names[other]) for other in np.unique(of_class))
+            message = "%r: labels instances of bags of class %r as %s, none as %r; if they are, write this class"
+            logger.warning(message, source, names[number], others, names[number])
 
 
 def _has_coords_alone(columns: Sequence[str], source: str) -> bool:

@@ -104,13 +104,21 @@ def test_bags_for_calibration_are_of_patients_of_their_own(count: int, folds: in
             "5 .* to test on a share of 0.2, got 4",
             "or test on a larger share: ",
         ),
-        (lambda bags: make_split(bags, calibration=0.2), "10 .* to test on a share of 0.2, got 4", "larger share"),
+        (
+            lambda bags: make_split(bags, calibration=0.2),
+            "10 .* to test on a share of 0.2, got 4",
+            "of this class$",
+        ),
         (
             lambda bags: make_folds(bags, 5),
             "5 .* for 5 folds, got 4",
             r"or draw fewer folds \(--folds, in Python make_folds",
         ),
-        (lambda bags: make_folds(bags, 2, calibration=0.2), "8 .* for 2 folds, got 4", "of this class$"),
+        (
+            lambda bags: make_folds(bags, 2, calibration=0.2),
+            "8 .* for 2 folds, got 4",
+            "of this class, or keep no bags for calibration",
+        ),
     ],
 )
 @pytest.mark.parametrize("who", ["patients", "bags"])

@@ -18,6 +18,7 @@ from miue.io.splits.splits import Splits
 VALIDATION_SHARE = 0.15
 DRAWS: dict[str, tuple[int, ...]] = {"validation": (), "calibration": (1,)}
 """What the seeds of the two draws of a fold differ in."""
+NO_CALIBRATION = "keep no bags for calibration (no --calibration, in Python calibration=0)"
 
 
 @checked()
@@ -111,9 +112,10 @@ def _test_folds(
             "give a table of labels with --labels, in Python load_bags(labels=TABLE)",
         )
     labels, groups = bags.labels.values[labeled], np.array(bags.patient_groups, object)[labeled]
-    fewest = 8 if calibration else 3
-    wanted = max(2 * count if calibration else count, fewest)
-    _check_patients(bags, labels, groups, wanted, purpose, instead if wanted > fewest else "")
+    fewest, uncalibrated = 8 if calibration else 3, max(count, 3)
+    wanted = max(2 * count, fewest) if calibration else uncalibrated
+    ways = {instead: fewest} | ({NO_CALIBRATION: uncalibrated} if calibration else {})
+    _check_patients(bags, labels, groups, wanted, purpose, ways)
     return [labeled[tested] for _, tested in draw_folds(labels, count, seed, groups=groups)]
 
 
@@ -158,16 +160,18 @@ def _ood_bags(bags: BagDataset, fold: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_patients(
-    bags: BagDataset, labels: np.ndarray, groups: np.ndarray, wanted: int, purpose: str, instead: str
+    bags: BagDataset, labels: np.ndarray, groups: np.ndarray, wanted: int, purpose: str, ways: Mapping[str, int]
 ) -> None:
+    """Raise if a class has fewer patients than wanted; ``ways`` are other remedies and the patients they need."""
     counts = [len(set(groups[labels == c].tolist())) for c in range(bags.num_classes)]
     if min(counts) < wanted:
         rarest = int(np.argmin(counts))
         name = bags.class_names[rarest] if bags.class_names else str(rarest)
+        helping = (way for way, least in ways.items() if counts[rarest] >= least)
         who, least = ("patients", "bags of at least") if bags.patients else ("bags", "at least")
         raise DataError(
             item=f"class {name!r}",
             wanted=f"{least} {wanted} {who} {purpose}",
             got=str(counts[rarest]),
-            fix=f"add {who} of this class{f', or {instead}' if instead else ''}",
+            fix=", or ".join((f"add {who} of this class", *helping)),
         )

@@ -66,8 +66,8 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
             item=f"label {left_out!r} of {source!r}",
             wanted=f"one of the classes given: {_listed(order)}",
             got=f"{plural(texts.count(left_out), 'bag')} of this class",
-            fix="name it as one of these, add it to --classes (in Python classes), or take "
-            "these bags out of the table",
+            fix="name it as one of these, take these bags out of the table or, if no model has these classes yet, "
+            "add it to --classes (in Python classes)",
         )
     names = tuple(order or present)
     alike = alike_names(names)

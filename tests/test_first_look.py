@@ -256,6 +256,17 @@ def test_a_network_without_finite_logits_for_one_instance_is_refused(bags: BagDa
         train_one_epoch(larger, network=Deviation, method="softmax")
 
 
+@pytest.mark.parametrize("method", ["softmax", "mirel"])
+def test_a_network_that_fails_on_one_instance_is_refused(method: str, bags: BagDataset) -> None:
+    class TopTwo(Plain):
+        def forward(self, features: Tensor) -> Tensor:
+            return super().forward(features.topk(2, dim=0).values)
+
+    larger = bags.subset(np.flatnonzero(bags.sizes > 1))
+    with pytest.raises(ModelError, match=r"network 'TopTwo': .* a bag of one, .* RuntimeError: selected index k"):
+        train_one_epoch(larger, network=TopTwo, method=method)
+
+
 def test_a_tensor_that_repeats_elements_in_memory_is_refused(bags: BagDataset) -> None:
     class Expanded(Plain):
         def __init__(self, in_features: int, num_classes: int) -> None:

@@ -17,6 +17,7 @@ from miue.common.plural import plural
 from miue.common.returned import class_name, is_of_others
 from miue.common.user_warnings import warn_user
 from miue.methods import Method
+from miue.methods.base import ATTENTION
 from miue.methods.embedding import EmbeddingMethod
 
 BAGS = 4
@@ -60,7 +61,8 @@ def look_at_network(method: Method, read: Callable[[], BagBatch]) -> str:
             with torch.no_grad():
                 again = _compute(method, batch)
                 single = [_compute(method, one) for one in _one_by_one(batch)]
-                of_instance = method.instance_logits(again[0][:1])
+                if set(method.estimators) != {ATTENTION}:
+                    _check_instance(method, *again)
     except MiueError:
         raise
     except Exception:  # training raises it again, if it does there, too
@@ -84,13 +86,6 @@ def look_at_network(method: Method, read: Callable[[], BagBatch]) -> str:
         warn_user(
             f"{names[1]} returns {kind}, not logits: leave out the softmax at its end, since "
             f"{type(method).__name__} makes probabilities or evidence of logits itself"
-        )
-    if logits.isfinite().all() and not of_instance.isfinite().all():
-        raise ModelError(
-            item=names[1],
-            wanted="finite logits for a bag of one, as each instance is predicted",
-            got=str(of_instance[0].tolist()),
-            fix="handle a bag of one instance, of which std, for example, is NaN",
         )
     return _not_finite(names[1], logits, batch.segments) or fix
 
@@ -165,6 +160,26 @@ def _check_gradient(method: Method, logits: Float[Tensor, "b C"]) -> None:
             f"logits of bags stay as they are, and training changes {plural(others, 'parameter')} of "
             f"{type(method).__name__} alone; leave at least the last layer to train"
         )
+
+
+def _check_instance(method: Method, features: Float[Tensor, "n D"], logits: Float[Tensor, "b C"]) -> None:
+    """Raise where the network has logits of bags, but none of the first instance as a bag of one."""
+    cause = None
+    try:
+        of_instance = method.instance_logits(features[:1])
+        if of_instance.isfinite().all() or not logits.isfinite().all():
+            return
+        got = str(of_instance[0].tolist())
+    except MiueError:
+        raise
+    except Exception as error:
+        cause, got = error, f"{type(error).__name__}: {error}"
+    raise ModelError(
+        item=f"network {class_name(method.network)!r}",
+        wanted="finite logits for a bag of one, as each instance is predicted",
+        got=got,
+        fix="handle a bag of one instance, of which std, for example, is NaN",
+    ) from cause
 
 
 def _count_trained(module: nn.Module) -> int:

@@ -291,14 +291,15 @@ def test_the_class_density_is_that_of_scipys_mixture() -> None:
         ClassDensity.fit(training, None, generator=GENERATOR)
 
 
-def test_vim_adds_the_scaled_residual_to_the_energy() -> None:
-    features, logits = torch.randn(211, 17, dtype=torch.float64), torch.randn(211, 2, dtype=torch.float64) + 3
+@pytest.mark.parametrize("offset", [3, -3])
+def test_vim_adds_the_scaled_residual_to_the_energy(offset: int) -> None:
+    features, logits = torch.randn(211, 17, dtype=torch.float64), torch.randn(211, 2, dtype=torch.float64) + offset
     energy, largest = -logsumexp(logits.numpy(), axis=1), logits.numpy().max(1)
     views = InstanceViews(features, None, lambda: logits)
     rows, two = views.read(VirtualLogit.reads), views.read(Energy.reads)
     pca = PCA(8, svd_solver="full").fit(features.numpy())
     residual = np.linalg.norm(features.numpy() - pca.inverse_transform(pca.transform(features.numpy())), axis=1)
-    expected = largest.mean() / residual.mean() * residual + energy
+    expected = abs(largest.mean()) / residual.mean() * residual + energy
     np.testing.assert_allclose(VirtualLogit.fit(rows, None, generator=GENERATOR).score(rows), expected, rtol=1e-9)
     np.testing.assert_allclose(Energy.fit(two, None, generator=GENERATOR).score(two), energy)
 

@@ -169,8 +169,8 @@ ShardText = Annotated[
     typer.Option(
         "--shard",
         metavar="K/N|slurm",
-        help="Compute only the K-th of N parts, from 1, of whole batches of bags or whole runs; slurm: the part of this "
-        "job of a Slurm array.",
+        help="Compute only the K-th of N parts, from 1, of whole batches of bags or whole runs; slurm: the part "
+        "of this job of a Slurm array.",
         rich_help_panel=RUNNING,
     ),
 ]

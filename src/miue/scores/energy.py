@@ -38,11 +38,12 @@ class Energy(FeatureDistance):
 class VirtualLogit(FeatureDistance):
     """ViM: the residual of the features as one more logit, above the energy of the others.
 
-    d(h) = α ‖(I − V Vᵀ)(h − μ)‖ − log Σ_c exp(T_c), α = mean of max_c T_c over the mean residual of training
+    d(h) = α ‖(I − V Vᵀ)(h − μ)‖ − log Σ_c exp(T_c), α = |mean of max_c T_c| over the mean residual of training
     instances, V with 64 columns, at most D / 2. α is 0 where V leaves no residual of these but rounding.
 
     Reference: Wang et al. 2022, "ViM: out-of-distribution with virtual-logit matching", Eq. 4 to 6; differs from
-    it: μ is the mean of the features, not the origin where logits vanish.
+    it: μ is the mean of the features, not the origin where logits vanish; logits of little evidence are negative,
+    and a negative α would call what is unlike the training data near.
 
     Args:
         state: mean (D + 2) with zeros for energy and largest logit, components (D, K), weight α ().
@@ -64,7 +65,7 @@ class VirtualLogit(FeatureDistance):
         residuals = [residual_norms(rows.double() - mean, components) for rows in encoded.split(4096)]
         residual = torch.cat(residuals).mean()
         rounding = torch.finfo(torch.float32).eps * torch.linalg.vector_norm(encoded.double(), dim=1).mean()
-        weight = largest.mean() / residual if residual > rounding else mean.new_zeros(())
+        weight = largest.mean().abs() / residual if residual > rounding else mean.new_zeros(())
         return {"mean": torch.cat([mean, mean.new_zeros(2)]), "components": components, "weight": weight}
 
     def _distances(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:

@@ -7,8 +7,9 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = ("pandas", "slides", "hub")
-NEWEST = ("openslide-bin", "huggingface_hub")  # a library in C, and the client of a server
+EXTRAS = ("pandas", "slides", "hub", "zarr")
+NEWEST = ("openslide-bin", "huggingface_hub", "jaxtyping")
+"""A library in C, the client of a server, and what checks shapes in tests, by older versions in all functions."""
 TESTED_WITH = ("beartype", "hypothesis", "latex2mathml", "mapie", "mpmath", "pytest", "pytest-xdist")
 
 

@@ -106,7 +106,7 @@ def _write_slides(folder: Path) -> None:
         ("worklist STORE --model=0.3", "of miue 0.1.0; in its place write --max-epistemic"),
         ("data make digits-bags --split test", "of miue 0.1.0; in its place write --part"),
         ("evaluate --bags names.csv", "of miue 0.1.0; in its place write PREDICTIONS, the path alone"),
-        ("export heatmap STORE --split test", "No such option: --split"),
+        ("export heatmap STORE --split test", "No such option"),
         ("train STORE --out NEW --set max_epochs=many", "expected a valid integer, got 'many'"),
         (
             "train STORE --out NEW --set network.dropout=0.5",

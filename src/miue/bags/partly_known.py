@@ -64,4 +64,6 @@ class PartlyKnown:
                 got="an unknown one",
                 fix="take .values where .known is true",
             )
+        if copy is None:  # as needed, which NumPy 1 says by another function
+            return np.asarray(self.values, dtype=dtype)
         return np.array(self.values, dtype=dtype, copy=copy)

@@ -146,6 +146,25 @@ def test_a_change_is_seen_soon_in_either_direction_also_after_a_long_calm(shift:
     assert str(course).startswith("Alarm since changed: ")
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(("calibrated_bags", "limit", "late", "early"), [(1000, 2.0, 10, 4), (100, 3.4, 12, 9)])
+def test_a_late_change_is_detected_as_soon_as_the_page_on_monitoring_says(
+    calibrated_bags: int, limit: float, late: int, early: int
+) -> None:
+    random, medians = RANDOM(4), []
+    for calm in (2000, 10):
+        bags = []
+        for _ in range(25):
+            values = np.concatenate([random.normal(size=calm), random.normal(3, 1, 60)]).tolist()
+            p_values = online_p_values(random.normal(size=calibrated_bags).tolist(), values, random)
+            bags.append(1 + int((log_martingale(p_values)[calm:] >= limit * np.log(10)).argmax()))
+        medians.append(float(np.median(bags)))
+    assert medians == pytest.approx([late, early], abs=1)
+    page = (Path(__file__).parents[1] / "docs/howto/monitor.md").read_text()
+    assert f"{calibrated_bags:,} calibration bags" in page
+    assert f"after {late}" in page
+
+
 def test_the_strongest_evidence_is_the_nearest_to_its_limit_which_is_an_alarm_once_reached() -> None:
     course = monitor(calibrated(a=np.arange(20.0), b=np.arange(20.0)), [batch("1", a=np.zeros(1), b=np.zeros(1))])
     below = replace(course, log10_limits=(2.0, 3.0), log10_evidence=np.array([[1.75, 2.0]]))

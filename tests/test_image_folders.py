@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import struct
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tifffile
 from commands import run
 from PIL import ExifTags, Image
 
@@ -103,6 +106,23 @@ def deep(path: Path) -> None:
     Image.fromarray(np.zeros((9, 6), np.uint16)).save(path)
 
 
+def deep_in_color(path: Path) -> None:
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    rows = zlib.compress((b"\0" + bytes(6 * 6)) * 9)  # a filter and 6 pixels of 3 × 16 bits each
+    header = struct.pack(">IIBBBBB", 6, 9, 16, 2, 0, 0, 0)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b""))
+
+
+def deep_tiff_in_color(path: Path) -> None:
+    tifffile.imwrite(path, np.zeros((9, 6, 3), np.uint16), photometric="rgb")
+
+
+def deep_tiff_in_planes(path: Path) -> None:
+    tifffile.imwrite(path, np.zeros((3, 9, 6), np.uint16), photometric="rgb", planarconfig="separate")
+
+
 def moving(path: Path) -> None:
     image(1).save(path, save_all=True, append_images=[image(2)])
 
@@ -112,8 +132,14 @@ DAMAGES: list[tuple[Callable[[Path], object], str]] = [
         lambda path: image(1, (7, 9)).save(path),
         "6 × 9 pixels as in the first image of its folder, got 7 × 9; crop",
     ),
-    (lambda path: path.write_text("text"), "an image that can be read, got cannot identify"),
-    (lambda path: path.write_bytes(b""), "an image that can be read, got cannot identify"),
+    (
+        lambda path: path.write_text("text"),
+        "an image that can be read, got no PNG, JPEG, .*; save this image again",
+    ),
+    (lambda path: path.write_bytes(b""), "an image that can be read, got no PNG, JPEG, .*; save this image again"),
+    (deep_in_color, "an image of 8 bits, got 16 bits a channel; save it with 8 bits a channel"),
+    (deep_tiff_in_color, "an image of 8 bits, got 16 bits a channel"),
+    (deep_tiff_in_planes, "an image of 8 bits, got 16 bits a channel"),
     (deep, "an image of 8 bits, got mode I;16; save it with 8 bits a channel"),
     (moving, "one image, got 2; save each in a file of its own; slides are cut with 'miue data tile'"),
     (cut_short, "an image that can be read, got"),
@@ -131,6 +157,17 @@ def test_an_image_that_cannot_be_used_is_named_and_the_other_bags_are_read(
     if damage is not cut_short:  # seen where it is read
         loaded = load_bags(tmp_path, skip_bad=True)
         assert loaded.bags.ids == ("good",) and [one.bag for one in loaded.left_out] == ["bad"]
+
+
+def test_images_of_another_shape_are_to_be_resized_and_not_encoded_again(tmp_path: Path) -> None:
+    for name in "ab":
+        images(tmp_path / "bags" / name)
+    images(tmp_path / "bags" / "c", mode="RGB")
+    with pytest.raises(DataError, match="give all images one size, and save all in color or all in gray"):
+        load_bags(tmp_path / "bags")
+    (tmp_path / "bags" / "c").rename(tmp_path / "c")
+    with pytest.raises(DataError, match="give the images the size and the channels"):
+        load_bags(tmp_path / "bags", instance_shape=(10, 6, 1))
 
 
 def test_a_bomb_is_refused_by_its_header(tmp_path: Path) -> None:

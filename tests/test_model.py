@@ -119,7 +119,9 @@ def test_another_feature_width_is_refused_in_one_sentence(bags: BagDataset) -> N
 def test_another_image_shape_is_refused() -> None:
     bags = [np.zeros((2, 8, 8), np.uint8)] * 4
     model = miue.train(bags, [0, 1, 0, 1], settings=ONE_EPOCH, progress=False, device="cpu")
-    with pytest.raises(ModelError, match="expected image shape 8 × 8 × 1, .* got 8 × 8 × 3"):
+    with pytest.raises(
+        ModelError, match="expected image shape 8 × 8 × 1, .* got 8 × 8 × 3; give the images the size"
+    ):
         model.predict([np.zeros((1, 8, 8, 3), np.uint8)])
 
 

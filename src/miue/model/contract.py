@@ -85,8 +85,10 @@ class DataContract(BaseModel):
     def _check_shape(self, bags: BagDataset) -> None:
         if bags.instance_shape == tuple(self.instance_shape):
             return
-        what = "feature width" if len(self.instance_shape) == 1 else "image shape"
-        got, fix = _in_words(bags.instance_shape), "use the feature extractor that made the training bags"
+        what, fix = "feature width", "use the feature extractor that made the training bags"
+        if len(self.instance_shape) > 1:
+            what, fix = "image shape", "give the images the size and the channels of those of training"
+        got = _in_words(bags.instance_shape)
         if self._names_differ(bags):
             got += f" ({describe_difference(self.feature_names, bags.feature_names)})"
             fix = "pass the columns that it was trained on"

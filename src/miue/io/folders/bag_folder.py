@@ -190,6 +190,8 @@ def _fitting(contents: list[Contents], shape: tuple[int, ...] | None, left_out: 
         return contents
     wanted = f"features of shape {shape}, as the model takes them"
     fix = "extract these features with the encoder that the model was trained on"
+    if _are_images(contents):
+        fix = "give the images the size and the channels of those of training"
     fits = [file.instance_shape == shape for file in contents]
     return _kept(contents, fits, wanted, lambda file: f"{file.instance_shape}", fix, left_out)
 
@@ -203,7 +205,14 @@ def _alike(contents: list[Contents], left_out: list[LeftOut]) -> list[Contents]:
     alike = [(file.instance_shape, file.extractor) == most_common for file in contents]
     most = contents[alike.index(True)]
     wanted = f"features of shape {_features(most)} as in {plural(count, 'file')}"
-    return _kept(contents, alike, wanted, _features, "extract all features with one encoder", left_out)
+    fix = "extract all features with one encoder"
+    if _are_images(contents):
+        fix = "give all images one size, and save all in color or all in gray"
+    return _kept(contents, alike, wanted, _features, fix, left_out)
+
+
+def _are_images(contents: list[Contents]) -> bool:
+    return all(file.format == "images" for file in contents)
 
 
 def _kept(

@@ -154,8 +154,8 @@ def bag_error(path: Path, wanted: str, got: str, fix: str = "") -> DataError:
 
 
 @contextmanager
-def refusing(path: Path, wanted: str, *errors: type[Exception]) -> Iterator[None]:
-    """Turn ``errors`` met while the file is opened into one that names it.
+def refusing(path: Path, wanted: str, *errors: type[Exception], fix: str = "") -> Iterator[None]:
+    """Turn ``errors`` met while the file is opened into one that names it, and says ``fix``.
 
     Where memory does not suffice for what the file may hold, the error is left as it is, with the file named.
     """
@@ -171,4 +171,4 @@ def refusing(path: Path, wanted: str, *errors: type[Exception]) -> Iterator[None
             raise bag_error(path, wanted, os.strerror(errno.EACCES), MAY_READ) from error
         said, kind = str(error).split("\n")[0], type(error).__name__
         alone = said and isinstance(error, OSError | ValueError | RuntimeError | TypeError | MemoryError)
-        raise bag_error(path, wanted, said if alone else f"{kind}: {said}" if said else kind) from error
+        raise bag_error(path, wanted, said if alone else f"{kind}: {said}" if said else kind, fix) from error

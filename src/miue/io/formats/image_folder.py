@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL.PngImagePlugin import PngImageFile
+from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
 
 from miue.common.errors import DataError
 from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refusing
@@ -72,7 +74,7 @@ class Images:
         return np.stack(found) if found else np.zeros((0, *self.shape[1:]), np.uint8)
 
     def _read(self, path: Path) -> UInt8[np.ndarray, "..."]:
-        with refusing(path, "an image that can be read", *UNREADABLE), _opened(path) as image:
+        with _opened(path) as image:
             if _orientation(image) > 1:
                 image = ImageOps.exif_transpose(image)
             if image.mode in WITH_ALPHA or "transparency" in image.info:
@@ -92,9 +94,10 @@ def _headers(folder: Path, _changed: int) -> tuple[tuple[Path, ...], tuple[int, 
     """
     paths, sizes, is_gray = tuple(image_files(folder)), [], True
     for path in paths:
-        with refusing(path, "an image that can be read", *UNREADABLE), _opened(path) as image:
-            if image.mode not in EIGHT_BITS:
-                raise bag_error(path, "an image of 8 bits", f"mode {image.mode}", "save it with 8 bits a channel")
+        with _opened(path) as image:
+            if image.mode not in EIGHT_BITS or _has_16_bits(image):
+                got = "16 bits a channel" if image.mode in EIGHT_BITS else f"mode {image.mode}"
+                raise bag_error(path, "an image of 8 bits", got, "save it with 8 bits a channel")
             frames = getattr(image, "n_frames", 1)
             if frames > 1:
                 fix = "save each in a file of its own; slides are cut with 'miue data tile'"
@@ -115,10 +118,24 @@ def _headers(folder: Path, _changed: int) -> tuple[tuple[Path, ...], tuple[int, 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Image.Image]:
-    if not path.is_file():  # to read a pipe would wait for ever
-        raise FileNotFoundError("a link to nothing, or no file")
-    with path.open("rb") as file, Image.open(file, formats=FORMATS) as image:  # by its path, Pillow 13 maps a gray
-        yield image  # TIFF into memory with width and height exchanged, where its orientation is sideways
+    fix = "save this image again, or leave its folder out (--skip-bad goes on and lists it)"
+    with refusing(path, "an image that can be read", *UNREADABLE, fix=fix):
+        if not path.is_file():  # to read a pipe would wait for ever
+            raise FileNotFoundError("a link to nothing, or no file")
+        with path.open("rb") as file:  # by its path, Pillow 13 maps a gray TIFF into memory with width and height
+            try:  # exchanged, where its orientation is sideways
+                image = Image.open(file, formats=FORMATS)
+            except UnidentifiedImageError as error:
+                raise ValueError(f"no {', '.join(FORMATS[:-1])} or {FORMATS[-1]}") from error
+            with image:
+                yield image
+
+
+def _has_16_bits(image: Image.Image) -> bool:
+    """Return whether the file has 16 bits a channel; of those in color, Pillow silently reads the upper 8."""
+    if isinstance(image, TiffImageFile):
+        return max(image.tag_v2.get(BITSPERSAMPLE, (1,))) > 8
+    return isinstance(image, PngImageFile) and ";16" in str(image.tile[0].args)
 
 
 def _orientation(image: Image.Image) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tifffile
 import torch
 from typer.testing import CliRunner
 
@@ -60,6 +62,15 @@ def one_slide(coords: list[list[int]], tumour: list[float]) -> Predictions:
     p = torch.tensor([[1 - t, t] for t in tumour], dtype=torch.float64)
     instances = prediction_table(Categorical(p), ["s"] * len(p), np.array(coords))
     return Predictions(prediction_table(Categorical(p[:1]), ["s"]), instances)
+
+
+def write_glass(path: Path, width: int, height: int, microns_per_pixel: float = 0.499) -> None:
+    """Write a slide of glass alone."""
+    per_cm = 1e4 / microns_per_pixel
+    stated: dict[str, Any] = {"resolution": (per_cm, per_cm), "resolutionunit": "CENTIMETER"}
+    glass = np.full((height, width, 3), 255, np.uint8)
+    path.parent.mkdir(exist_ok=True)
+    tifffile.imwrite(path, glass, tile=(256, 256), photometric="rgb", compression="zlib", **stated)
 
 
 def export(*words: object) -> Any:

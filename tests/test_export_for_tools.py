@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 import shapely
 import tifffile
-from made_slides import GRID, STEP, alpha_of, export, prediction_table
+from made_slides import GRID, STEP, alpha_of, export, prediction_table, write_glass
 
 import miue
-from miue.common.errors import ConfigError, StorageError
+from miue.common.errors import ConfigError, DataError, StorageError
 from miue.pathology.export.ome_tiff import SlideSize, write_ome_tiff
 from miue.pathology.export.patches import Patches, class_names, patches_by_slide
 from miue.predictions.folder import Predictions
@@ -184,23 +184,35 @@ def test_names_of_any_script_and_markup_are_kept(tmp_path: Path) -> None:
     assert set(pq.read_table(table)["bag_id"].to_pylist()) == {"<s> & ü"}
 
 
-def test_maps_take_the_size_of_the_slides(two_slides: Predictions, tmp_path: Path, shared_data: Path) -> None:
-    (tmp_path / "slides").mkdir()
+def test_maps_take_the_size_of_the_slides(saved_slides: Path, tmp_path: Path) -> None:
     for name in ("007", "b"):
-        (tmp_path / "slides" / f"{name}.svs").symlink_to(shared_data / "CMU-1-Small-Region.svs")
-    two_slides.save(tmp_path / "p")
+        write_glass(tmp_path / "slides" / f"{name}.tif", 3300, 1100)
     words = ("--slides", str(tmp_path / "slides"), "--quiet")
-    result = export("ome-tiff", tmp_path / "p", "--out", tmp_path / "maps", *words)
+    result = export("ome-tiff", saved_slides, "--out", tmp_path / "maps", *words)
     assert result.exit_code == 0 and "maps of 2 slides" in result.output
     for name, side in (("007", STEP), ("b", 2 * STEP)):
         stated = pixels_of(tmp_path / "maps" / f"{name}.ome.tiff")
         assert float(stated["PhysicalSizeX"]) == pytest.approx(0.499 * side / 8)
-        assert (int(stated["SizeX"]), int(stated["SizeY"])) == (round(2220 * 8 / side), round(2967 * 8 / side))
-    (tmp_path / "slides" / "b.svs").unlink()
-    error = export("ome-tiff", tmp_path / "p", "--out", tmp_path / "none", *words).exception
+        assert (int(stated["SizeX"]), int(stated["SizeY"])) == (round(3300 * 8 / side), round(1100 * 8 / side))
+    (tmp_path / "slides" / "b.tif").unlink()
+    error = export("ome-tiff", saved_slides, "--out", tmp_path / "none", *words).exception
     assert isinstance(error, StorageError) and "'b'" in str(error)
-    result = export("ome-tiff", tmp_path / "p", "--out", tmp_path / "some", *words, "--skip-bad")
+    result = export("ome-tiff", saved_slides, "--out", tmp_path / "some", *words, "--skip-bad")
     assert result.exit_code == 0 and "left out: slide 'b'" in result.output
+
+
+@pytest.mark.parametrize("kind", ["geojson", pytest.param("heatmap", marks=pytest.mark.long), "ome-tiff"])
+def test_a_slide_that_its_patches_do_not_lie_on_is_not_drawn_under_them(
+    saved_slides: Path, tmp_path: Path, kind: str
+) -> None:
+    for name in ("007", "b"):  # the last patches of 007 only end beyond it, as padded ones do
+        write_glass(tmp_path / "slides" / f"{name}.tif", 2220, 1100)
+    words = (kind, saved_slides, "--slides", tmp_path / "slides", "--quiet", "--out")
+    error = export(*words, tmp_path / "none").exception
+    assert isinstance(error, DataError) and "slide 'b'" in str(error) and "1 of 4 patches beside it" in str(error)
+    result = export(*words, tmp_path / "some", "--skip-bad")
+    assert result.exit_code == 0 and "left out: slide 'b'" in result.output
+    assert list(json.loads((tmp_path / "some" / "export.json").read_text("utf-8"))["slides"]) == ["007"]
 
 
 def test_without_the_package_it_says_what_to_install(

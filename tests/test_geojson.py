@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import shapely
-from made_slides import STEP, export, one_slide
+from made_slides import STEP, export, one_slide, write_glass
 
 from miue.common.errors import ConfigError
 from miue.pathology.export.geojson import Selection, regions, squares, write_geojson
@@ -130,13 +130,10 @@ def test_the_bounds_of_a_slide_are_read_where_it_states_them() -> None:
     assert bounds_origin(Plain()) == (0, 0)
 
 
-def test_the_bounds_of_a_slide_are_subtracted(
-    saved_slides: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bounds_of_a_slide_are_subtracted(saved_slides: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slides = saved_slides.parent / "slides"
-    slides.mkdir()
-    for name in ("007.svs", "b.svs"):
-        (slides / name).symlink_to(shared_data / "CMU-1-Small-Region.svs")
+    for name in ("007.tif", "b.tif"):
+        write_glass(slides / name, 3300, 1100)
     monkeypatch.setattr("miue.pathology.export.folders.bounds_origin", lambda slide: (7, 1000))
     result = export("geojson", saved_slides, "--out", saved_slides.parent / "out", "--slides", slides, "--quiet")
     assert result.exit_code == 0, result.output

@@ -13,6 +13,7 @@ from miue.common.arguments import checked
 from miue.common.errors import DataError, StorageError, one_of_two, unknown_name
 from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import EXPORT
+from miue.common.plural import plural
 from miue.common.progress import tracked
 from miue.pathology.export.geo_parquet import write_geo_parquet
 from miue.pathology.export.geojson import Selection, regions, squares, write_geojson
@@ -116,7 +117,7 @@ def write_overlays(
     selection, flags = Selection(names, chosen, threshold), describe_flags(predictions.provenance)
 
     def write(patches: Patches, path: Path, skipped: list[str] | None) -> int | None:
-        origin = bounds if files is None else _of_slide(files, patches.slide, skipped, bounds_origin)
+        origin = bounds if files is None else _of_slide(files, patches, skipped, bounds_origin)
         if origin is None:
             return None
         metadata = {
@@ -172,7 +173,7 @@ def write_maps(predictions: Predictions, out: Path, how: Export, *, slides: Path
         return SlideSize(tuple(slide.dimensions), microns_per_pixel(slide))
 
     def write(patches: Patches, path: Path, skipped: list[str] | None) -> int | None:
-        of_slide = None if files is None else _of_slide(files, patches.slide, skipped, size)
+        of_slide = None if files is None else _of_slide(files, patches, skipped, size)
         if files is not None and of_slide is None:
             return None
         write_ome_tiff(path, patches, names, of_slide, flags)
@@ -220,7 +221,7 @@ def write_heatmaps(
         return Slide(thumbnail(slide, LONGEST), tuple(slide.dimensions), microns_per_pixel(slide))
 
     def write(patches: Patches, path: Path, skipped: list[str] | None) -> int | None:
-        drawn = None if files is None else _of_slide(files, patches.slide, skipped, picture)
+        drawn = None if files is None else _of_slide(files, patches, skipped, picture)
         if files is not None and drawn is None:
             return None
         number = classes[patches.slide]
@@ -338,13 +339,35 @@ def _write_each(
     return Written(len(counts), sum(counts), left_out)
 
 
-def _of_slide(files: SlideFiles, name: str, skipped: list[str] | None, read: Callable[[Any], Any]) -> Any:
-    """Return what ``read`` takes from the slide; None, and why in ``skipped``, where it cannot be read."""
+def _of_slide(files: SlideFiles, patches: Patches, skipped: list[str] | None, read: Callable[[Any], Any]) -> Any:
+    """Return what ``read`` takes from the slide of patches; None, and why in ``skipped``, where it does not serve.
+
+    Raises:
+        StorageError: there is no such slide, or it cannot be read.
+        DataError: patches that do not lie on it.
+    """
     try:
-        with open_slide(files.of_slide(name)) as slide:
+        path = files.of_slide(patches.slide)
+        with open_slide(path) as slide:
+            _refuse_patches_beside(patches, path, slide.dimensions)
             return read(slide)
-    except StorageError as error:
+    except (DataError, StorageError) as error:
         if skipped is None:
             raise
         skipped.append(str(error))
         return None
+
+
+def _refuse_patches_beside(patches: Patches, path: Path, size: tuple[int, int]) -> None:
+    """Raise where patches begin beyond the slide: it, or the unit of the coords, is another one.
+
+    Patches that only end beyond it pass: some tools pad those at the margin.
+    """
+    beside = int((patches.coords >= size).any(1).sum())
+    if beside:
+        raise DataError(
+            item=f"slide {patches.slide!r}",
+            wanted=f"patches on the {size[0]} × {size[1]} level-0 pixels of {str(path)!r}",
+            got=f"{beside:,} of {plural(len(patches), 'patch')} beside it",
+            fix="check --slides, for another slide of this name, and the --mpp that coords in µm were read with",
+        )

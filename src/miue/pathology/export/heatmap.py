@@ -187,6 +187,7 @@ def heatmap_figure(
     axes, bars = figure.subplots(2, panels, squeeze=False, height_ratios=(tall, 0.14))
     place = (extent[0], extent[2], extent[3], extent[1])
     canvas = Canvas.of(patches, extent)
+    gray = None if slide is None else _faint_gray(slide.picture)
     if slide is not None:
         axes[0].imshow(slide.picture, extent=place)
         axes[0].set_title("Slide", loc="left", fontsize=10, color=INK)
@@ -194,8 +195,8 @@ def heatmap_figure(
         _scale_bar(axes[0], slide, extent)
     for axis, under, layer in zip(axes[-len(layers) :], bars[-len(layers) :], layers, strict=True):
         values = values_of(layer, patches, number)
-        if slide is not None:
-            axis.imshow(_faint_gray(slide.picture), extent=place, cmap="gray", vmin=0, vmax=255)
+        if gray is not None:
+            axis.imshow(gray, extent=place, cmap="gray", vmin=0, vmax=255)
         drawn = _draw_layer(axis, layer, canvas.paint(values), values, place, alpha=1.0 if slide is None else 0.85)
         _color_bar(figure, under, drawn, layer, above=bool((values > _just_above(layer)).any()))
     if patches.flagged is not None:

@@ -250,3 +250,14 @@ def test_a_training_that_ends_while_it_improves_says_so(
     assert (f"epoch 3 of {epochs} is the best so far; raise max_epochs and --resume" in said) is is_noted
     assert ("best so far" in said) is is_noted
     assert "Note: the error probability of bags: expected at least 5 labeled validation bags of each class" in said
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("seeds", "name"), [((), ""), (("--seeds", "1,2"), "seed_1: ")])
+def test_a_short_training_is_said_to_be_unfinished_and_to_have_learned_hardly_anything(
+    seeds: tuple[str, ...], name: str, place: Path, tmp_path: Path
+) -> None:
+    settings = ("--set", "max_epochs=1", "--set", "learning_rate=1e-9", "--quiet", "--distance", "none")
+    said = run("train", place / "STORE", "--out", tmp_path / "run", *settings, *seeds)
+    assert f"Note: {name}epoch 1 of 1 is the best so far" in said
+    assert f"Note: {name}hardly anything was learned" in said

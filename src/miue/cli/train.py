@@ -39,6 +39,7 @@ from miue.common.plural import plural
 from miue.common.terminal import TextTable, say, say_json, show_result, show_table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from miue.predictions.provenance import TrainingRecord
@@ -179,13 +180,8 @@ def train(
         )
     sentence = f"{trained}{of} {record.criterion_name} {record.criterion:.4f}). Model: {out}"
     show_result({**record.model_dump(mode="json"), "out": str(out)}, sentence, as_json)
-    most = record.settings["max_epochs"]
-    if isinstance(best, int) and record.epochs == most and best >= most - NEARLY:
-        say(f"Note: epoch {best} of {most} is the best so far; raise max_epochs and --resume.", err=True)
-    elif record.warning:
-        say(f"Note: {record.warning}.", err=True)
-    for reason in record.left_out:
-        say(f"Note: {reason}.", err=True)
+    for note in _notes(record):
+        say(f"Note: {note}.", err=True)
 
 
 def _show_seeds(records: list[TrainingRecord], out: Path, as_json: bool) -> None:
@@ -200,5 +196,13 @@ def _show_seeds(records: list[TrainingRecord], out: Path, as_json: bool) -> None
     show_table(table)
     say(f"Models: {out}")
     for record in records:
-        for note in filter(None, (record.warning, *record.left_out)):
+        for note in _notes(record):
             say(f"Note: seed_{record.seed}: {note}.", err=True)
+
+
+def _notes(record: TrainingRecord) -> Iterator[str]:
+    """Yield what is to be said of a model beside how good it is."""
+    best, most = record.best_epoch, record.settings["max_epochs"]
+    if isinstance(best, int) and record.epochs == most and best >= most - NEARLY:
+        yield f"epoch {best} of {most} is the best so far; raise max_epochs and --resume"
+    yield from filter(None, (record.warning, *record.left_out))

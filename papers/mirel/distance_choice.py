@@ -20,7 +20,7 @@ from miue.model.model import Model
 from miue.pathology.stain_shifts import blurred, draw_stain_change, stains_changed
 from miue.scores import DISTANCES
 from papers.mirel.nuclei.bags import nuclei_bags
-from papers.mirel.nuclei.experiment import Task, fold_of, train_fold
+from papers.mirel.nuclei.experiment import Fold, fold_of, train_fold
 from papers.mirel.paths import Paths
 from papers.mirel.trained import load_trained, with_distances
 
@@ -79,11 +79,11 @@ def _digits(name: str, seed: int, paths: Paths) -> list[tuple[str, ...]]:
 
 
 def _nuclei(seed: int, paths: Paths) -> list[tuple[str, ...]]:
-    task, bags = Task("mirel", seed, 0), nuclei_bags(paths.source)
+    fold, bags = Fold("mirel", seed, 0), nuclei_bags(paths.source)
     run = paths.run(NUCLEI, seed)
     if not run.exists():
-        train_fold(task, bags).save(run)
-    training, validation, _ = fold_of(bags, seed, task.fold)
+        train_fold(fold, bags).save(run)
+    training, validation, _ = fold_of(bags, seed, fold.number)
     return _compare(NUCLEI, seed, Model.load(run), training, validation, OF_NUCLEI)
 
 

@@ -14,7 +14,7 @@ from miue.datasets.image_shifts import shifted_copies
 from miue.model.model import Model
 from miue.predictions.table import PredictionTable
 from miue.scores import DISTANCES, ImageStatistics, bag_distances, image_statistics
-from papers.mirel.nuclei.experiment import FOLDS, Task, fold_of, train_fold
+from papers.mirel.nuclei.experiment import FOLDS, Fold, fold_of, train_fold
 from papers.mirel.nuclei.shifts import NUCLEI_SHIFTS
 from papers.mirel.paths import Paths
 from papers.mirel.trained import load_trained, with_distances
@@ -50,10 +50,9 @@ def scores_of_nuclei(seed: int, folds: Sequence[int], paths: Paths, bags: BagDat
     """Return the AUROC of every score for shifted copies of test bags, the mean over folds of trained models."""
     rows: dict[Row, list[float]] = {}
     for fold in folds:
-        task = Task("mirel", seed, fold)
         run = paths.work / "runs" / "nuclei" / "mirel" / f"{seed}-{fold}"
         if not run.exists():
-            train_fold(task, bags).save(run)
+            train_fold(Fold("mirel", seed, fold), bags).save(run)
         training, validation, test = fold_of(bags, seed, fold)
         model = with_distances(Model.load(run), list(DISTANCES), training, seed=seed, held_out=validation)
         shifted = shifted_copies(test, seed=derive_seed(seed, fold), shifts=NUCLEI_SHIFTS)

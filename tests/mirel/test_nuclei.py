@@ -19,7 +19,7 @@ from miue.pathology.stain_shifts import ALL_SHIFTS, StainShift
 from papers.mirel.cli import app
 from papers.mirel.nuclei import experiment as nuclei
 from papers.mirel.nuclei.bags import ARCHIVE, nuclei_bags
-from papers.mirel.nuclei.experiment import FOLDS, METHOD_SETUPS, Task, fold_of, missing, run_task, tasks_of
+from papers.mirel.nuclei.experiment import FOLDS, METHOD_SETUPS, Fold, all_folds, evaluate_fold, fold_of, missing
 from papers.mirel.nuclei.shift_detection import (
     ShiftDetection,
     detections_path,
@@ -166,9 +166,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("method", slow_but(["one-sided-attention-mirel"], ["mirel", "deep-ensemble"]))
 def test_a_fold_is_learned_and_its_results_are_whole(method: str, tmp_path: Path) -> None:
-    task = Task(method, 42, 3)
-    results = run_task(task, made_bags(), tmp_path, device="cpu")
-    assert read_results(task.path(tmp_path)) is not None
+    fold = Fold(method, 42, 3)
+    results = evaluate_fold(fold, made_bags(), tmp_path, device="cpu")
+    assert read_results(fold.path(tmp_path)) is not None
     estimator, other = METHOD_SETUPS[method].estimators
     assert (metric_of(results, estimator, "bag", "auroc").value or 0) > 0.9
     assert (metric_of(results, estimator, "instance", "auroc").value or 0) > 0.9
@@ -181,17 +181,22 @@ def test_a_fold_is_learned_and_its_results_are_whole(method: str, tmp_path: Path
 @pytest.mark.usefixtures("quick")
 def test_what_is_done_is_not_done_again(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nuclei, "FOLDS", 2)
-    done: list[Task] = []
-    monkeypatch.setattr(nuclei, "run_task", lambda task, *_: done.append(task))
-    first = Task("mirel", 42, 0).path(tmp_path)
+    done: list[Fold] = []
+
+    def evaluated(fold: Fold, bags: BagDataset, results: Path, device: str) -> None:
+        done.append(fold)
+        write_results(fold.path(results), *fold.run, [])
+
+    monkeypatch.setattr(nuclei, "evaluate_fold", evaluated)
+    first = Fold("mirel", 42, 0).path(tmp_path)
     write_results(first, "nuclei/mirel/fold-0", 42, [Result("residual", "bag", "auroc", "default", 0.5)])
     words = ("nuclei", "run", "--source", source, "--results", tmp_path, "--seeds", "42,17", "--method", "mirel")
     result = run(*words)
     assert result.exit_code == 0, result.output
     assert "3 folds to do, 1 done before" in result.output
-    assert done == [Task("mirel", 42, 1), Task("mirel", 17, 0), Task("mirel", 17, 1)]
+    assert done == [Fold("mirel", 42, 1), Fold("mirel", 17, 0), Fold("mirel", 17, 1)]
     first.write_text("\n".join(first.read_text().splitlines()[:-1]))  # cut off
-    assert missing(tasks_of(["mirel"], [42]), tmp_path)[0] == Task("mirel", 42, 0)
+    assert missing(all_folds(["mirel"], [42]), tmp_path)[0] == Fold("mirel", 42, 0)
     assert isinstance(run(*words[:-1], "mirell").exception, ConfigError)
 
 
@@ -203,10 +208,10 @@ def test_the_table_is_mean_over_folds_then_mean_and_deviation_over_whole_repetit
             rows = [Result("bag-of-one", "bag", "auroc", "default", float(value))]
             rows.append(Result("bag-of-one", "bag", "accuracy", "default", accuracy))
             rows.append(Result("bag-of-one", "bag", "ood hed-strong", "knn_mean", 0.75))
-            write_results(Task("i-edl", seed, fold).path(tmp_path), f"nuclei/i-edl/fold-{fold}", seed, rows)
+            write_results(Fold("i-edl", seed, fold).path(tmp_path), f"nuclei/i-edl/fold-{fold}", seed, rows)
     for fold in range(FOLDS - 1):  # not a whole repetition
         rows = [Result("bag-of-one", "bag", "auroc", "default", 0.0)]
-        write_results(Task("i-edl", 26, fold).path(tmp_path), f"nuclei/i-edl/fold-{fold}", 26, rows)
+        write_results(Fold("i-edl", 26, fold).path(tmp_path), f"nuclei/i-edl/fold-{fold}", 26, rows)
     page = run("nuclei", "table", "--results", tmp_path, "--out", tmp_path / "page.md").output
     assert page == (tmp_path / "page.md").read_text() == nuclei_page(tmp_path, [42, 17, 26, 50, 82])
     (row,) = [line for line in page.splitlines() if line.startswith("| I-EDL | 2 |")]

@@ -7,9 +7,8 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from miue.cli.options import Device, Out, Overwrite
+from miue.cli.options import Address, Device, ExecutorKind, Jobs, Out, Overwrite, make_executor
 from miue.cli.outputs import locks_out
 from miue.common.folder_kinds import STORE
 from miue.common.outputs import refuse_existing
@@ -57,33 +56,25 @@ def nuclei_run(
     seeds: Seeds = ALL_SEEDS,
     method: Annotated[list[str] | None, typer.Option(help="Only these methods; may be repeated.")] = None,
     device: Device = "auto",
+    executor: ExecutorKind = None,
+    jobs: Jobs = None,
+    address: Address = None,
 ) -> None:
     """Train and evaluate the folds that have no results yet; may be killed and started again.
 
-    Ten folds a repetition; validation bags come from the other folds, and test bags select nothing. To use
-    several cores, start it several times with different methods or seeds.
+    Ten folds a repetition; validation bags come from the other folds, and test bags select nothing.
 
-    Example: python -m papers.mirel nuclei run --source data --method mirel --method deterministic
+    Example: python -m papers.mirel nuclei run --source data --method mirel --method deterministic --jobs 2
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from miue.tasks import run_tasks
+    from papers.mirel.nuclei.experiment import METHOD_SETUPS, all_folds, missing
 
-    from papers.mirel.nuclei.bags import nuclei_bags
-    from papers.mirel.nuclei.experiment import METHOD_SETUPS, missing, run_task, tasks_of
-
-    tasks = tasks_of(method or list(METHOD_SETUPS), parse_seeds(seeds))
-    left = missing(tasks, results)
-    say(f"{len(left)} folds to do, {len(tasks) - len(left)} done before")
-    if not left:
-        return
-    bags = nuclei_bags(source)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("time left"))
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-        shown = bar.add_task("nuclei", total=len(left))
-        for task in left:
-            bar.update(shown, description=f"{task.method}, seed {task.seed}, fold {task.fold}")
-            if missing([task], results):  # not done by another process meanwhile
-                run_task(task, bags, results, device)
-            bar.advance(shown)
+    where = make_executor(executor, jobs, address)
+    folds = all_folds(method or list(METHOD_SETUPS), parse_seeds(seeds))
+    left = missing(folds, results)
+    say(f"{len(left)} folds to do, {len(folds) - len(left)} done before")
+    tasks = [fold.task(source, results, device) for fold in left]
+    run_tasks(tasks, where, doing="training on folds", unit="folds", progress=True)
 
 
 @nuclei_app.command("detect-shifts")

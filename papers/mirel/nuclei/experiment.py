@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from miue.evaluation import evaluate
 from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL
 from miue.model.model import Model
 from miue.pathology.stain_shifts import ALL_SHIFTS
+from miue.tasks import Task
+from papers.mirel.nuclei.bags import nuclei_bags
 from papers.mirel.results import Result, read_results, results_of, write_results
 
 FOLDS = 10
@@ -126,25 +129,43 @@ METHOD_SETUPS = {
 
 
 @dataclass(frozen=True)
-class Task:
-    """One method on one fold of one repetition."""
+class Fold:
+    """One method on one fold of one repetition.
+
+    Attributes:
+        method: its name.
+        seed: of folds and training.
+        number: of the fold, from 0.
+    """
 
     method: str
     seed: int
-    fold: int
+    number: int
 
     def path(self, results: Path) -> Path:
         """Return the file of its results."""
-        return results / "nuclei" / self.method / f"{self.seed}-{self.fold}.csv"
+        return results / "nuclei" / self.method / f"{self.seed}-{self.number}.csv"
 
     @property
     def run(self) -> tuple[str, int]:
         """Preset and seed in the file of its results."""
-        return f"nuclei/{self.method}/fold-{self.fold}", self.seed
+        return f"nuclei/{self.method}/fold-{self.number}", self.seed
+
+    def task(self, source: Path, results: Path, device: str) -> Task:
+        """Return what trains and evaluates it."""
+        arguments = {
+            "fold": [self.method, self.seed, self.number],
+            "source": str(source.resolve()),
+            "results": str(results.resolve()),
+            "device": device,
+        }
+        name = f"{self.method}, seed {self.seed}, fold {self.number}"
+        part = self.path(results.resolve())
+        return Task(name, "papers.mirel.nuclei.experiment:run_fold", arguments, part, again=part.exists())
 
 
-def tasks_of(methods: Sequence[str], seeds: Sequence[int]) -> list[Task]:
-    """Return every task, one repetition after the other.
+def all_folds(methods: Sequence[str], seeds: Sequence[int]) -> list[Fold]:
+    """Return every fold, one repetition after the other.
 
     Raises:
         ConfigError: a method that takes no part.
@@ -152,12 +173,12 @@ def tasks_of(methods: Sequence[str], seeds: Sequence[int]) -> list[Task]:
     for method in methods:
         if method not in METHOD_SETUPS:
             raise unknown_name("method", method, METHOD_SETUPS)
-    return [Task(method, seed, fold) for seed in seeds for method in methods for fold in range(FOLDS)]
+    return [Fold(method, seed, number) for seed in seeds for method in methods for number in range(FOLDS)]
 
 
-def missing(tasks: Sequence[Task], results: Path) -> list[Task]:
-    """Return the tasks without whole results."""
-    return [task for task in tasks if read_results(task.path(results), task.run) is None]
+def missing(folds: Sequence[Fold], results: Path) -> list[Fold]:
+    """Return the folds without whole results."""
+    return [fold for fold in folds if read_results(fold.path(results), fold.run) is None]
 
 
 def fold_of(bags: BagDataset, seed: int, fold: int) -> tuple[BagDataset, BagDataset, BagDataset]:
@@ -192,17 +213,29 @@ def train_setup(name: str, training: BagDataset, validation: BagDataset, seed: i
     )
 
 
-def train_fold(task: Task, bags: BagDataset, device: str = "auto") -> Model:
+def train_fold(fold: Fold, bags: BagDataset, device: str = "auto") -> Model:
     """Return the model of one fold."""
-    training, validation, _ = fold_of(bags, task.seed, task.fold)
-    return train_setup(task.method, training, validation, derive_seed(task.seed, task.fold), device)
+    training, validation, _ = fold_of(bags, fold.seed, fold.number)
+    return train_setup(fold.method, training, validation, derive_seed(fold.seed, fold.number), device)
 
 
-def run_task(task: Task, bags: BagDataset, results: Path, device: str = "auto") -> list[Result]:
+def run_fold(fold: Sequence[str | int], source: str, results: str, device: str = "auto") -> None:
+    """Train on a fold, evaluate on its test bags and their shifted copies, and write the results; a task."""
+    method, seed, number = fold
+    evaluate_fold(Fold(str(method), int(seed), int(number)), _bags(source), Path(results), device)
+
+
+@cache
+def _bags(source: str) -> BagDataset:
+    """Return the bags; they are read once in each process."""
+    return nuclei_bags(Path(source))
+
+
+def evaluate_fold(fold: Fold, bags: BagDataset, results: Path, device: str = "auto") -> list[Result]:
     """Train on a fold, predict its test bags and their shifted copies, evaluate, and write the results."""
-    setup = METHOD_SETUPS[task.method]
-    model, test = train_fold(task, bags, device), fold_of(bags, task.seed, task.fold)[2]
-    shifted = shifted_copies(test, seed=derive_seed(task.seed, task.fold), shifts=ALL_SHIFTS)
+    setup = METHOD_SETUPS[fold.method]
+    model, test = train_fold(fold, bags, device), fold_of(bags, fold.seed, fold.number)[2]
+    shifted = shifted_copies(test, seed=derive_seed(fold.seed, fold.number), shifts=ALL_SHIFTS)
     results_of_fold: list[Result] = []
     for estimator in setup.estimators:
         predictions = model.predict(shifted, estimator=estimator, device=device)
@@ -210,5 +243,5 @@ def run_task(task: Task, bags: BagDataset, results: Path, device: str = "auto") 
         results_of_fold += [
             result for result in new if result.level == "instance" or estimator == setup.estimators[0]
         ]
-    write_results(task.path(results), *task.run, results_of_fold)
+    write_results(fold.path(results), *fold.run, results_of_fold)
     return results_of_fold

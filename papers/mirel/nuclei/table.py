@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from miue.pathology.stain_shifts import ALL_SHIFTS
-from papers.mirel.nuclei.experiment import FOLDS, METHOD_SETUPS, Task
+from papers.mirel.nuclei.experiment import FOLDS, METHOD_SETUPS, Fold
 from papers.mirel.nuclei.shift_detection import (
     CALIBRATION_BAGS,
     FALSE_ALARMS,
@@ -52,7 +52,7 @@ def nuclei_page(results: Path, seeds: Sequence[int]) -> str:
 
 def _heading(results: Path, seeds: Sequence[int]) -> list[str]:
     done = {
-        method: [sum(Task(method, seed, fold).path(results).exists() for fold in range(FOLDS)) for seed in seeds]
+        method: [sum(Fold(method, seed, fold).path(results).exists() for fold in range(FOLDS)) for seed in seeds]
         for method in METHOD_SETUPS
     }
     folds = "; ".join(f"{METHOD_SETUPS[m].title} {' '.join(map(str, counts))}" for m, counts in done.items())
@@ -73,7 +73,7 @@ def _heading(results: Path, seeds: Sequence[int]) -> list[str]:
 def _whole_repetitions(results: Path, method: str, seeds: Sequence[int]) -> dict[int, list[list[Result]]]:
     whole = {}
     for seed in seeds:
-        tasks = [Task(method, seed, fold) for fold in range(FOLDS)]
+        tasks = [Fold(method, seed, fold) for fold in range(FOLDS)]
         folds = [read_results(task.path(results), task.run) for task in tasks]
         read = [fold for fold in folds if fold is not None]
         if len(read) == FOLDS:

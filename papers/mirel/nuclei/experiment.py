@@ -103,6 +103,13 @@ METHOD_SETUPS = {
         method="deterministic",
         settings=PATIENT,
     ),
+    "long-one-sided-log-sum-exp-deterministic": MethodSetup(
+        "one-sided log-sum-exp, softmax, at most 200 epochs",
+        estimators=(BAG_OF_ONE,),
+        network=LOG_SUM_EXP,
+        method="deterministic",
+        settings={**PATIENT, "max_epochs": 200},
+    ),
     "augmented-one-sided-log-sum-exp-deterministic": MethodSetup(
         "one-sided log-sum-exp, softmax, rotated and mirrored",
         estimators=(BAG_OF_ONE,),

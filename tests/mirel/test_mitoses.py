@@ -14,9 +14,10 @@ from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.tables import read_rows
 from miue.io.store.store import read_store, read_store_summary
 from papers.mirel.cli import app
+from papers.mirel.folds import missing
 from papers.mirel.mitoses import experiment as mitoses
 from papers.mirel.mitoses.bags import ARCHIVE, CLASS_NAMES, ScannedSlides, pooled_bags, scanned_slides
-from papers.mirel.mitoses.experiment import FOLDS, SCANNERS, Fold, all_folds, missing, parts_of
+from papers.mirel.mitoses.experiment import FOLDS, SCANNERS, Fold, all_folds, parts_of
 from papers.mirel.mitoses.table import mitoses_page
 from papers.mirel.nuclei import experiment as nuclei
 from papers.mirel.results import Result, metric_of, read_results, write_results

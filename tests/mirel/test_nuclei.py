@@ -17,9 +17,10 @@ from miue.datasets.image_shifts import shifted_copies
 from miue.io.store.store import read_store, read_store_summary
 from miue.pathology.stain_shifts import ALL_SHIFTS, StainShift
 from papers.mirel.cli import app
+from papers.mirel.folds import missing
 from papers.mirel.nuclei import experiment as nuclei
 from papers.mirel.nuclei.bags import ARCHIVE, nuclei_bags
-from papers.mirel.nuclei.experiment import FOLDS, METHOD_SETUPS, Fold, all_folds, evaluate_fold, fold_of, missing
+from papers.mirel.nuclei.experiment import FOLDS, METHOD_SETUPS, Fold, all_folds, evaluate_fold, fold_of
 from papers.mirel.nuclei.shift_detection import (
     ShiftDetection,
     detections_path,

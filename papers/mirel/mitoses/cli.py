@@ -67,16 +67,13 @@ def mitoses_run(
 
     Example: python -m papers.mirel mitoses run --source data --method mirel --form pooled --seeds 42
     """
-    from miue.tasks import run_tasks
-    from papers.mirel.mitoses.experiment import FORMS, all_folds, missing
+    from papers.mirel.folds import run_missing
+    from papers.mirel.mitoses.experiment import FORMS, all_folds
     from papers.mirel.nuclei.experiment import METHOD_SETUPS
 
     where = make_executor(executor, jobs, address)
     folds = all_folds(form or FORMS, method or list(METHOD_SETUPS), parse_seeds(seeds))
-    left = missing(folds, results)
-    say(f"{len(left)} folds to do, {len(folds) - len(left)} done before")
-    tasks = [fold.task(source, results, device) for fold in left]
-    run_tasks(tasks, where, doing="training on folds", unit="folds", progress=True)
+    run_missing(folds, source, results, device, where)
 
 
 @mitoses_app.command("table")

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,10 +22,10 @@ from miue.bags.ood_flags import OodFlags
 from miue.common.errors import unknown_name
 from miue.common.seeds import derive_seed
 from miue.evaluation import evaluate
-from miue.tasks import Task
+from papers.mirel.folds import CrossValidationFold
 from papers.mirel.mitoses.bags import ScannedSlides, pooled_bags, scanned_slides
 from papers.mirel.nuclei.experiment import METHOD_SETUPS, train_setup
-from papers.mirel.results import Result, read_results, results_of, write_results
+from papers.mirel.results import Result, results_of, write_results
 
 SCANNERS = ("aperio-cs2", "hamamatsu-s360", "hamammatsu-xr")
 FORMS = ("slides", "pooled")
@@ -38,7 +39,7 @@ COMPARED = ("accuracy", "auroc", "conf")
 
 
 @dataclass(frozen=True)
-class Fold:
+class Fold(CrossValidationFold):
     """One method on one fold of the slides of one scanner.
 
     Attributes:
@@ -55,6 +56,13 @@ class Fold:
     seed: int
     number: int
 
+    function: ClassVar[str] = "papers.mirel.mitoses.experiment:run_fold"
+
+    @property
+    def name(self) -> str:
+        """Method, form and scanner of the bags, seed and fold."""
+        return f"{self.method}, {self.form} of {self.scanner}, seed {self.seed}, fold {self.number}"
+
     def path(self, results: Path) -> Path:
         """Return the file of its results."""
         return results / "mitoses" / self.form / self.method / f"{self.scanner}-{self.seed}-{self.number}.csv"
@@ -63,18 +71,6 @@ class Fold:
     def run(self) -> tuple[str, int]:
         """Preset and seed in the file of its results."""
         return f"mitoses/{self.form}/{self.method}/{self.scanner}/fold-{self.number}", self.seed
-
-    def task(self, source: Path, results: Path, device: str) -> Task:
-        """Return what trains and evaluates it."""
-        arguments = {
-            "fold": [self.form, self.method, self.scanner, self.seed, self.number],
-            "source": str(source.resolve()),
-            "results": str(results.resolve()),
-            "device": device,
-        }
-        name = f"{self.method}, {self.form} of {self.scanner}, seed {self.seed}, fold {self.number}"
-        part = self.path(results.resolve())
-        return Task(name, "papers.mirel.mitoses.experiment:run_fold", arguments, part, again=part.exists())
 
 
 def all_folds(forms: Sequence[str], methods: Sequence[str], seeds: Sequence[int]) -> list[Fold]:
@@ -95,11 +91,6 @@ def all_folds(forms: Sequence[str], methods: Sequence[str], seeds: Sequence[int]
         for scanner in SCANNERS
         for number in range(FOLDS)
     ]
-
-
-def missing(folds: Sequence[Fold], results: Path) -> list[Fold]:
-    """Return the folds without whole results."""
-    return [fold for fold in folds if read_results(fold.path(results), fold.run) is None]
 
 
 def parts_of(fold: Fold, slides: ScannedSlides) -> dict[str, BagDataset]:

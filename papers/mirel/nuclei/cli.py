@@ -66,15 +66,12 @@ def nuclei_run(
 
     Example: python -m papers.mirel nuclei run --source data --method mirel --method deterministic --jobs 2
     """
-    from miue.tasks import run_tasks
-    from papers.mirel.nuclei.experiment import METHOD_SETUPS, all_folds, missing
+    from papers.mirel.folds import run_missing
+    from papers.mirel.nuclei.experiment import METHOD_SETUPS, all_folds
 
     where = make_executor(executor, jobs, address)
     folds = all_folds(method or list(METHOD_SETUPS), parse_seeds(seeds))
-    left = missing(folds, results)
-    say(f"{len(left)} folds to do, {len(folds) - len(left)} done before")
-    tasks = [fold.task(source, results, device) for fold in left]
-    run_tasks(tasks, where, doing="training on folds", unit="folds", progress=True)
+    run_missing(folds, source, results, device, where)
 
 
 @nuclei_app.command("detect-shifts")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,9 +25,9 @@ from miue.evaluation import evaluate
 from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL
 from miue.model.model import Model
 from miue.pathology.stain_shifts import ALL_SHIFTS
-from miue.tasks import Task
+from papers.mirel.folds import CrossValidationFold
 from papers.mirel.nuclei.bags import nuclei_bags
-from papers.mirel.results import Result, read_results, results_of, write_results
+from papers.mirel.results import Result, results_of, write_results
 
 FOLDS = 10
 VALIDATION_BAGS = 15
@@ -136,7 +136,7 @@ METHOD_SETUPS = {
 
 
 @dataclass(frozen=True)
-class Fold:
+class Fold(CrossValidationFold):
     """One method on one fold of one repetition.
 
     Attributes:
@@ -149,6 +149,13 @@ class Fold:
     seed: int
     number: int
 
+    function: ClassVar[str] = "papers.mirel.nuclei.experiment:run_fold"
+
+    @property
+    def name(self) -> str:
+        """Method, seed and fold."""
+        return f"{self.method}, seed {self.seed}, fold {self.number}"
+
     def path(self, results: Path) -> Path:
         """Return the file of its results."""
         return results / "nuclei" / self.method / f"{self.seed}-{self.number}.csv"
@@ -157,18 +164,6 @@ class Fold:
     def run(self) -> tuple[str, int]:
         """Preset and seed in the file of its results."""
         return f"nuclei/{self.method}/fold-{self.number}", self.seed
-
-    def task(self, source: Path, results: Path, device: str) -> Task:
-        """Return what trains and evaluates it."""
-        arguments = {
-            "fold": [self.method, self.seed, self.number],
-            "source": str(source.resolve()),
-            "results": str(results.resolve()),
-            "device": device,
-        }
-        name = f"{self.method}, seed {self.seed}, fold {self.number}"
-        part = self.path(results.resolve())
-        return Task(name, "papers.mirel.nuclei.experiment:run_fold", arguments, part, again=part.exists())
 
 
 def all_folds(methods: Sequence[str], seeds: Sequence[int]) -> list[Fold]:
@@ -181,11 +176,6 @@ def all_folds(methods: Sequence[str], seeds: Sequence[int]) -> list[Fold]:
         if method not in METHOD_SETUPS:
             raise unknown_name("method", method, METHOD_SETUPS)
     return [Fold(method, seed, number) for seed in seeds for method in methods for number in range(FOLDS)]
-
-
-def missing(folds: Sequence[Fold], results: Path) -> list[Fold]:
-    """Return the folds without whole results."""
-    return [fold for fold in folds if read_results(fold.path(results), fold.run) is None]
 
 
 def fold_of(bags: BagDataset, seed: int, fold: int) -> tuple[BagDataset, BagDataset, BagDataset]:

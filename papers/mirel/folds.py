@@ -1,0 +1,67 @@
+"""Folds of a cross-validation as tasks, each of which writes one file of results."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+from miue.common.terminal import say
+from miue.tasks import Executor, Task, run_tasks
+from papers.mirel.results import read_results
+
+
+@dataclass(frozen=True)
+class CrossValidationFold(ABC):
+    """One method on one fold; its fields say which.
+
+    Attributes:
+        function: import path of what trains and evaluates it, given these fields, source, results and device.
+    """
+
+    function: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What it is called in messages."""
+
+    @abstractmethod
+    def path(self, results: Path) -> Path:
+        """Return the file of its results."""
+
+    @property
+    @abstractmethod
+    def run(self) -> tuple[str, int]:
+        """Preset and seed in the file of its results."""
+
+    def task(self, source: Path, results: Path, device: str) -> Task:
+        """Return what trains and evaluates it."""
+        arguments = {
+            "fold": list(astuple(self)),
+            "source": str(source.resolve()),
+            "results": str(results.resolve()),
+            "device": device,
+        }
+        part = self.path(results.resolve())
+        return Task(self.name, self.function, arguments, part, again=part.exists())
+
+
+F = TypeVar("F", bound=CrossValidationFold)
+
+
+def missing(folds: Sequence[F], results: Path) -> list[F]:
+    """Return the folds without whole results."""
+    return [fold for fold in folds if read_results(fold.path(results), fold.run) is None]
+
+
+def run_missing(
+    folds: Sequence[CrossValidationFold], source: Path, results: Path, device: str, executor: Executor
+) -> None:
+    """Train and evaluate the folds without whole results, and say how many there are."""
+    left = missing(folds, results)
+    say(f"{len(left)} folds to do, {len(folds) - len(left)} done before")
+    tasks = [fold.task(source, results, device) for fold in left]
+    run_tasks(tasks, executor, doing="training on folds", unit="folds", progress=True)

@@ -500,6 +500,12 @@ def test_a_prediction_writes_exports_of_each_slide_beside_its_tables(
     overlay = json.loads((tmp_path / "p" / "geojson" / f"{slide}.geojson").read_text())
     assert found.instances is not None
     assert len(overlay["features"]) == (found.instances.bag_ids == slide).sum()
+    one, two = tmp_path / "p", tmp_path / "side by side"
+    assert "geojson of 26 slides written" in run(*predict[:-1], two, *kinds, "--jobs", 2)
+    for kind in ("geojson", "arrays"):
+        files = sorted(path.name for path in (one / kind).iterdir())
+        assert sorted(path.name for path in (two / kind).iterdir()) == files
+        assert all((two / kind / name).read_bytes() == (one / kind / name).read_bytes() for name in files)
 
 
 @pytest.mark.long

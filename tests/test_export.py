@@ -16,7 +16,7 @@ import miue
 from miue.bags.coords import Coords, grid_step
 from miue.cli import app
 from miue.common.errors import ConfigError, DataError, StorageError
-from miue.pathology.export.folders import KINDS
+from miue.pathology.export.kinds import KINDS
 from miue.pathology.export.patches import class_names, file_names
 from miue.pathology.slides import SlideFiles, open_slide
 from miue.predictions.folder import Predictions, read_predictions

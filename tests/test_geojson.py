@@ -13,7 +13,7 @@ from made_slides import STEP, export, one_slide, write_glass
 
 from miue.common.errors import ConfigError
 from miue.pathology.export.geojson import Selection, regions, squares, write_geojson
-from miue.pathology.export.patches import patches_by_slide
+from miue.pathology.export.patches import patch_sizes, patches_by_slide
 from miue.pathology.slides import bounds_origin
 from miue.predictions.folder import Predictions
 
@@ -103,7 +103,7 @@ def test_a_region_has_the_mean_of_its_patches_and_a_hole_where_there_is_one() ->
 def test_the_area_of_a_region_is_exact() -> None:
     size, count = 4099, 7
     given = one_slide([[size * x, 0] for x in range(count)], [0.7] * count)
-    (patches,) = patches_by_slide(given, patch_size=size)
+    (patches,) = patches_by_slide(given, patch_sizes(given, size))
     (region,) = regions(patches, Selection(["normal", "tumour"], [1]))
     assert region["properties"]["measurements"]["area px²"] == count * size**2 == 117612607
 
@@ -134,7 +134,7 @@ def test_the_bounds_of_a_slide_are_subtracted(saved_slides: Path, monkeypatch: p
     slides = saved_slides.parent / "slides"
     for name in ("007.tif", "b.tif"):
         write_glass(slides / name, 3300, 1100)
-    monkeypatch.setattr("miue.pathology.export.folders.bounds_origin", lambda slide: (7, 1000))
+    monkeypatch.setattr("miue.pathology.export.kinds.bounds_origin", lambda slide: (7, 1000))
     result = export("geojson", saved_slides, "--out", saved_slides.parent / "out", "--slides", slides, "--quiet")
     assert result.exit_code == 0, result.output
     content = json.loads((saved_slides.parent / "out" / "b.geojson").read_text("utf-8"))

@@ -30,7 +30,7 @@ from miue.pathology.export.heatmap import (
     save_heatmap,
     uncertainty_layers,
 )
-from miue.pathology.export.patches import patches_by_slide
+from miue.pathology.export.patches import patch_sizes, patches_by_slide
 from miue.pathology.export.ranges import color_range
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
@@ -47,13 +47,15 @@ def test_painted_values_lie_where_the_patches_lie_and_keep_their_values(two_slid
 
 
 def test_control_characters_of_a_slides_name_are_visible_in_its_picture() -> None:
-    (patches,) = patches_by_slide(one_slide([[0, 0], [4, 0]], [0.1, 0.9]), 4)
+    given = one_slide([[0, 0], [4, 0]], [0.1, 0.9])
+    (patches,) = patches_by_slide(given, patch_sizes(given, 4))
     figure = heatmap_figure(replace(patches, slide="a\x1b[31m\nb"), [probability_layer("tumor")], 1)
     assert figure.get_suptitle().startswith("a\\x1b[31m\\nb   ·   2 patches")
 
 
 def test_overlapping_patches_are_averaged() -> None:
-    (patches,) = patches_by_slide(one_slide([[0, 0], [2, 0]], [0.1, 0.9]), 4)
+    given = one_slide([[0, 0], [2, 0]], [0.1, 0.9])
+    (patches,) = patches_by_slide(given, patch_sizes(given, 4))
     picture = Canvas.of(patches, (0, 0, 6, 4)).paint(patches.probabilities[:, 1])
     assert picture[0].tolist() == pytest.approx([0.1, 0.1, 0.5, 0.5, 0.9, 0.9])
 
@@ -200,7 +202,8 @@ def test_a_heatmap_shows_the_positive_class_or_the_predicted_one_of_several(
 def share_of_border(side: int, flagged: Callable[[np.ndarray], np.ndarray], folder: Path) -> float:
     """Share of the first panel that the border of flagged patches covers, of side × side patches."""
     coords = np.stack(np.meshgrid(np.arange(side), np.arange(side)), -1).reshape(-1, 2)
-    (patches,) = patches_by_slide(one_slide((coords * 8).tolist(), [0.5] * len(coords)), 8)
+    given = one_slide((coords * 8).tolist(), [0.5] * len(coords))
+    (patches,) = patches_by_slide(given, patch_sizes(given, 8))
     panels = [probability_layer("tumour")]
     save_heatmap(
         heatmap_figure(replace(patches, flagged=flagged(coords)), panels, 1, None, "a rule"), folder / "a.png"
@@ -227,7 +230,8 @@ def test_patches_are_painted_as_one_by_one() -> None:
     random = np.random.default_rng(2)
     coords = random.integers(0, 300, (200, 2))
     values = random.normal(size=200)
-    (patches,) = patches_by_slide(one_slide(coords.tolist(), [0.5] * 200), 23)
+    given = one_slide(coords.tolist(), [0.5] * 200)
+    (patches,) = patches_by_slide(given, patch_sizes(given, 23))
     extent = (40, 20, 250, 290)  # some patches stand out on every side
     total, count = np.zeros((270, 210)), np.zeros((270, 210))
     for (x, y), value in zip(patches.coords - (40, 20), values, strict=True):

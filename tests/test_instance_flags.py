@@ -27,7 +27,7 @@ from miue.common.plural import plural
 from miue.distributions import Categorical
 from miue.pathology.export.folders import export
 from miue.pathology.export.heatmap import heatmap_figure, probability_layer
-from miue.pathology.export.patches import patches_by_slide
+from miue.pathology.export.patches import patch_sizes, patches_by_slide
 from miue.predictions.folder import Predictions, read_predictions
 from miue.predictions.read_table import read_flagged
 from miue.report.levels import Resampling
@@ -399,7 +399,8 @@ def test_exports_show_flags_with_their_promise(on_slides: Predictions, tmp_path:
 
 
 def test_a_heatmap_outlines_flagged_patches_and_says_the_promise(on_slides: Predictions) -> None:
-    patches = next(p for p in patches_by_slide(on_slides, 256) if p.flagged is not None and p.flagged.any())
+    sizes = patch_sizes(on_slides, 256)
+    patches = next(p for p in patches_by_slide(on_slides, sizes) if p.flagged is not None and p.flagged.any())
     layers = [probability_layer("tumor")]
     figure = heatmap_figure(patches, layers, 1, None, "promised: little")
     (frames,) = figure.axes[0].collections

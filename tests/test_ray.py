@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 from made_bags import separable_bags
+from made_slides import predictions_of_two_slides
 from test_executors import contents, ensemble, written
 
 import miue
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.model.write_predictions import PredictionRequest, write_predictions, write_predictions_side_by_side
+from miue.pathology.export.folders import export_side_by_side
 from miue.tasks import Executor, Task, run_tasks
 
 ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'miue[ray]'")
@@ -56,13 +58,18 @@ def test_a_cluster_writes_the_same_bytes_as_one_process(cluster: Any, tmp_path: 
     assert ensemble(tmp_path / "c" / "run", on(cluster)) == ensemble(tmp_path / "d" / "run")
 
 
-def test_a_cluster_predicts_the_same_bytes_as_one_process(cluster: Any, tmp_path: Path) -> None:
+def test_a_cluster_predicts_and_exports_the_same_bytes_as_one_process(cluster: Any, tmp_path: Path) -> None:
     miue.train(separable_bags(), settings={"max_epochs": 1}, out=tmp_path / "run", progress=False)
     bags = BagDataset.from_arrays([np.ones((5000, 5), np.float32) * row for row in range(4)])
     request = PredictionRequest(str(tmp_path / "run"), "bags", "all bags")
     write_predictions_side_by_side(bags, request, tmp_path / "a" / "predictions", on(cluster))
     write_predictions(miue.Model.load(tmp_path / "run"), bags, request, tmp_path / "b" / "predictions")
     assert contents(tmp_path / "a" / "predictions") == contents(tmp_path / "b" / "predictions")
+    predictions_of_two_slides().save(tmp_path / "slides")
+    export_side_by_side(tmp_path / "slides", tmp_path / "a" / "overlays", "geojson", on(cluster))
+    miue.export(miue.read_predictions(tmp_path / "slides"), tmp_path / "b" / "overlays", "geojson")
+    assert {"overlays/007.geojson", "overlays/b.geojson"} <= set(contents(tmp_path / "a" / "overlays"))
+    assert contents(tmp_path / "a" / "overlays") == contents(tmp_path / "b" / "overlays")
 
 
 @contextmanager

@@ -12,7 +12,19 @@ import typer
 
 from miue.cli.help import Command, Commands
 from miue.cli.option_groups import takes_options
-from miue.cli.options import MANY_NAMES, OUTPUT, AsJson, Overwrite, Quiet, SkipBad, separate_names
+from miue.cli.options import (
+    MANY_NAMES,
+    OUTPUT,
+    Address,
+    AsJson,
+    ExecutorKind,
+    Jobs,
+    Overwrite,
+    Quiet,
+    SkipBad,
+    make_executor,
+    separate_names,
+)
 from miue.cli.outputs import keeps_inputs
 from miue.common.errors import ConfigError, DataError, StorageError, not_a_folder
 from miue.common.folder_kinds import EXPORT, PREDICTIONS
@@ -21,7 +33,9 @@ from miue.common.plural import plural
 from miue.common.terminal import say, show_result
 
 if TYPE_CHECKING:
+    from miue.pathology.export.folders import Written
     from miue.predictions.folder import Predictions
+    from miue.tasks import Executor
 
 export_app = typer.Typer(
     cls=Commands,
@@ -82,6 +96,9 @@ class Shared:
     """What the options of every export say."""
 
     patch_size: PatchSize = None
+    executor: ExecutorKind = None
+    jobs: Jobs = None
+    address: Address = None
     skip_bad: SkipBad = False
     overwrite: Overwrite = False
     quiet: Quiet = False
@@ -213,19 +230,13 @@ def export_ome_tiff(
 
 def _export(given: Path, out: Path, kind: str, how: Shared, what: str, **options: Any) -> None:
     """Export predictions that were saved, and say what was written and what was left out."""
-    from miue.pathology.export.folders import export
     from miue.predictions.folder import read_predictions
 
+    where = make_executor(how.executor, how.jobs, how.address)
     refuse_existing(out, EXPORT, overwrite=how.overwrite)
-    written = export(
-        read_predictions(given),
-        out,
-        kind,
-        patch_size=how.patch_size,
-        skip_bad=how.skip_bad,
-        overwrite=how.overwrite,
-        progress=not how.quiet,
-        **options,
+    shared = {"skip_bad": how.skip_bad, "overwrite": how.overwrite, "progress": not how.quiet}
+    written = _write(
+        read_predictions(given), given, out, kind, where, patch_size=how.patch_size, **shared, **options
     )
     say_left_out(written.left_out)
     objects, slides = written.objects, written.slides
@@ -233,6 +244,17 @@ def _export(given: Path, out: Path, kind: str, how: Shared, what: str, **options
     nouns |= {"slides": plural(slides, "slide"), "heatmaps": plural(slides, "heatmap")}
     facts = {"slides": slides, "objects": objects, "left_out": list(written.left_out), "out": str(out)}
     show_result(facts, f"{what.format(**nouns)} written to {out}", how.as_json)
+
+
+def _write(
+    predictions: Predictions, folder: Path, out: Path, kind: str, executor: Executor, **options: Any
+) -> Written:
+    """Export predictions that are in ``folder``, in this process or in several."""
+    from miue.pathology.export.folders import export, export_side_by_side
+
+    if executor.is_local:
+        return export(predictions, out, kind, **options)
+    return export_side_by_side(folder, out, kind, executor, **options)
 
 
 def parse_bounds(text: str | None) -> tuple[int, int]:
@@ -269,7 +291,7 @@ def refuse_export(
         StorageError: no folder of slides; or ``out`` holds predictions already, whose missing exports other
             commands write.
     """
-    from miue.pathology.export.folders import check_kinds
+    from miue.pathology.export.kinds import check_kinds
 
     check_kinds(kinds)
     if not kinds:
@@ -296,7 +318,7 @@ def refuse_export(
 
 def _words(out: Path, kind: str, slides: Path | None, *, skip_bad: bool) -> list[str]:
     """Return the command that writes an export into the predictions ``out`` as ``export_beside`` does."""
-    from miue.pathology.export.folders import takes_slides
+    from miue.pathology.export.kinds import takes_slides
 
     drawn = ["--slides", str(slides)] if slides is not None and takes_slides(kind) else []
     return ["miue", "export", kind, str(out), "--out", str(out / kind), *drawn, *(["--skip-bad"] * skip_bad)]
@@ -308,6 +330,7 @@ def export_beside(
     kinds: Sequence[str],
     slides: Path | None,
     *,
+    executor: Executor,
     skip_bad: bool,
     progress: bool,
     to_stderr: bool,
@@ -317,12 +340,14 @@ def export_beside(
     Raises:
         ConfigError, DataError, StorageError: a kind that cannot be written; the predictions stay.
     """
-    from miue.pathology.export.folders import export, takes_slides
+    from miue.pathology.export.kinds import takes_slides
 
     for kind in dict.fromkeys(kinds):
         options: dict[str, Any] = {"slides": slides} if takes_slides(kind) else {}
         try:
-            written = export(predictions, folder / kind, kind, skip_bad=skip_bad, progress=progress, **options)
+            written = _write(
+                predictions, folder, folder / kind, kind, executor, skip_bad=skip_bad, progress=progress, **options
+            )
         except DataError as error:
             again = shlex.join(_words(folder, kind, slides, skip_bad=skip_bad))
             kept = f"{error.fix}; the predictions are kept in {str(folder)!r}, to export with {again!r}"

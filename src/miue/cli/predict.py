@@ -120,8 +120,9 @@ def predict(
     are left out if the run knows them, unless --part all, train or validation asks for them; any other --part
     that contains some is refused.
 
-    With --executor or --jobs, bags are predicted in parallel, with the same result; after a kill, the same
-    command continues. With --shard, only a part of the bags is predicted into --out; miue merge joins the parts.
+    With --executor or --jobs, bags are predicted and exported in parallel, with the same result; after a kill, the
+    same command continues. With --shard, only a part of the bags is predicted into --out; miue merge joins the
+    parts.
 
     Example: miue predict run new_features --out predictions --export geojson --export heatmap
     """
@@ -159,7 +160,14 @@ def predict(
     if predictions is not None:
         warn_of_shift(predictions)
         export_beside(
-            predictions, out, kinds, slides, skip_bad=source.skip_bad, progress=not quiet, to_stderr=as_json
+            predictions,
+            out,
+            kinds,
+            slides,
+            executor=where,
+            skip_bad=source.skip_bad,
+            progress=not quiet,
+            to_stderr=as_json,
         )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from miue.tasks.executor import EXECUTORS, LOCAL, Executor, run_tasks
-from miue.tasks.shards import Shard
+from miue.tasks.shards import ALL, Shard
 from miue.tasks.task import Task, report_share, reporting_part, shares_shown
 
 __all__ = [
+    "ALL",
     "EXECUTORS",
     "LOCAL",
     "Executor",

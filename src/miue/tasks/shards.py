@@ -54,6 +54,10 @@ class Shard:
         return items[ends[0] : ends[1]]
 
 
+ALL = Shard(1, 1)
+"""The only shard: the whole piece of work."""
+
+
 def parse_shard(text: str, environment: Mapping[str, str] = os.environ) -> Shard:
     """Return the shard that an option names.
 

@@ -1,54 +1,47 @@
-"""One file for each slide: patch by patch as arrays or squares, as QuPath overlays, as heatmaps and maps."""
+"""Exports: folders of one file for each slide, written in one process or side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from inspect import signature
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from miue.calibration import describe_flags
 from miue.common.arguments import checked
-from miue.common.errors import DataError, StorageError, one_of_two, unknown_name
-from miue.common.files import atomic_folder, write_json
+from miue.common.errors import DataError, unknown_name
+from miue.common.files import atomic_folder, make_folder, read_json, remove_temporaries, write_json
 from miue.common.folder_kinds import EXPORT
-from miue.common.plural import plural
 from miue.common.progress import tracked
-from miue.pathology.export.geo_parquet import write_geo_parquet
-from miue.pathology.export.geojson import Selection, regions, squares, write_geojson
-from miue.pathology.export.patches import (
-    Patches,
-    class_names,
-    class_number,
-    class_numbers,
-    file_names,
-    patches_by_slide,
-)
-from miue.pathology.export.slide_arrays import write_slide_arrays
-from miue.pathology.slides import SlideFiles, bounds_origin, microns_per_pixel, open_slide, thumbnail
-from miue.predictions.folder import Predictions, check_predictions
+from miue.pathology.export.kinds import KINDS, WriteSlide, check_kinds
+from miue.pathology.export.patches import PatchSizes, file_names, patch_sizes, patches_by_slide
+from miue.predictions.folder import Predictions, check_predictions, read_predictions
+from miue.tasks import ALL, Executor, Shard, Task, report_share, run_tasks
 
 FORMAT = "miue-export"
 VERSION = 1
+MOST_SHARDS = 64  # enough for the workers to end together, few enough for slides to be read a part at a time
+SHARDS = ".shards"
 
 
 @dataclass(frozen=True)
 class Export:
-    """How a folder of one file per slide is written.
+    """What is exported.
 
     Attributes:
+        kind: of the files.
+        options: of the kind, by name.
         patch_size: side of a patch in level-0 pixels; None for what the slide's file specifies, else its grid
             step, else that of all other slides where they agree; a slide without any of these is left out.
         skip_bad: go on after a slide that fails, instead of an error for the first.
-        overwrite: replace the folder.
-        progress: show a bar.
     """
 
+    kind: str
+    options: Mapping[str, Any]
     patch_size: int | None = None
     skip_bad: bool = False
-    overwrite: bool = False
-    progress: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,184 +59,70 @@ class Written:
     left_out: tuple[str, ...]
 
 
-def write_arrays(predictions: Predictions, out: Path, how: Export) -> Written:
-    """Write one HDF5 file per slide: coords, probabilities and uncertainties of its patches.
+@dataclass(frozen=True)
+class Share:
+    """What was written of one shard of the slides.
 
-    Raises:
-        DataError: instances without coords, or a slide without a patch size; nothing was written.
+    Attributes:
+        files: name of the file of each slide that was written.
+        objects: patches or regions in them.
+        skipped: why slides that do not serve were left out.
+        unsized: why slides without a patch size were left out.
     """
-    names, flags = class_names(predictions), describe_flags(predictions.provenance)
 
-    def write(patches: Patches, path: Path, skipped: list[str] | None) -> int:
-        write_slide_arrays(path, patches, names, flags)
-        return len(patches)
-
-    return _write_each(predictions, out, how, ".h5", "Writing arrays", write)
+    files: dict[str, str]
+    objects: int
+    skipped: list[str]
+    unsized: list[str]
 
 
-@checked()
-def write_overlays(
-    predictions: Predictions,
-    out: Path,
-    how: Export,
-    *,
-    classes: Sequence[str] | None = None,
-    threshold: float | None = None,
-    merge: bool = False,
-    slides: Path | None = None,
-    bounds: tuple[int, int] = (0, 0),
-) -> Written:
-    """Write one GeoJSON file per slide for QuPath.
+@dataclass(frozen=True)
+class SlideWriter:
+    """Writes the files of an export, each from its slide alone.
 
-    Args:
+    Attributes:
         predictions: with instances that have coords.
-        out: the folder.
-        how: see ``Export``.
-        classes: only these, by name or number.
-        threshold: least probability of a class; None for the predicted class.
-        merge: unite neighboring patches of one class into regions.
-        slides: folder of slides, whose OpenSlide bounds-x/y are subtracted.
-        bounds: subtracted, where no slides are passed.
-
-    Raises:
-        ConfigError: a class that there is not, or both slides and bounds.
-        DataError, StorageError: a slide that fails; nothing was written.
+        what: is exported.
+        write: writes the file of one slide.
+        files: name of the file of each slide.
+        sizes: of the patches of each slide.
     """
-    if slides is not None and bounds != (0, 0):
-        raise one_of_two("--bounds with --slides")
-    names = class_names(predictions)
-    chosen = class_numbers(names, classes or names)
-    files = None if slides is None else SlideFiles.at(slides)
-    selection, flags = Selection(names, chosen, threshold), describe_flags(predictions.provenance)
 
-    def write(patches: Patches, path: Path, skipped: list[str] | None) -> int | None:
-        origin = bounds if files is None else _of_slide(files, patches, skipped, bounds_origin)
-        if origin is None:
-            return None
-        metadata = {
-            "slide": patches.slide,
-            "patch_size_level0": patches.size,
-            "patch_size_from": patches.size_from,
-            "bounds_subtracted": list(origin),
-            "probabilities": "of each patch, not calibrated",
-            "threshold": threshold,
-            "classes": [names[number] for number in chosen],
-            **({"flags": flags} if flags else {}),
-        }
-        return write_geojson(path, (regions if merge else squares)(patches, selection, origin), metadata)
+    predictions: Predictions
+    what: Export
+    write: WriteSlide
+    files: Mapping[str, str]
+    sizes: PatchSizes
 
-    return _write_each(predictions, out, how, ".geojson", "Writing GeoJSON", write)
+    @classmethod
+    def of(cls, predictions: Predictions, what: Export) -> SlideWriter:
+        """Return what exports predictions.
 
+        Raises:
+            ConfigError, DataError, StorageError: an option, predictions or a folder of slides that cannot be used.
+        """
+        kind = KINDS[what.kind]
+        write = kind.writer(predictions, **what.options)
+        files = file_names([str(slide) for slide in predictions.bags.bag_ids], kind.suffix)
+        return cls(predictions, what, write, files, patch_sizes(predictions, what.patch_size))
 
-def write_geo_tables(predictions: Predictions, out: Path, how: Export) -> Written:
-    """Write one GeoParquet table per slide: the squares of its patches with all that is predicted of them.
+    def write_to(self, folder: Path, shard: Shard = ALL, *, progress: bool = False) -> Share:
+        """Write the files of the slides of a shard into ``folder``.
 
-    Raises:
-        DataError: instances without coords, or a slide without a patch size; nothing was written.
-    """
-    names, flags = class_names(predictions), describe_flags(predictions.provenance)
-
-    def write(patches: Patches, path: Path, skipped: list[str] | None) -> int:
-        write_geo_parquet(path, patches, names, flags)
-        return len(patches)
-
-    return _write_each(predictions, out, how, ".parquet", "Writing tables", write)
-
-
-@checked()
-def write_maps(predictions: Predictions, out: Path, how: Export, *, slides: Path | None = None) -> Written:
-    """Write one OME-TIFF per slide: a channel for the probability of each class and for each uncertainty.
-
-    Args:
-        predictions: with instances that have coords.
-        out: the folder.
-        how: see ``Export``.
-        slides: folder of slides, whose size and pixel width the maps take.
-
-    Raises:
-        ConfigError: tifffile is not installed.
-        DataError, StorageError: a slide that fails; nothing was written.
-    """
-    from miue.pathology.export.ome_tiff import SlideSize, write_ome_tiff
-
-    names, flags = class_names(predictions), describe_flags(predictions.provenance)
-    files = None if slides is None else SlideFiles.at(slides)
-
-    def size(slide: Any) -> SlideSize:
-        return SlideSize(tuple(slide.dimensions), microns_per_pixel(slide))
-
-    def write(patches: Patches, path: Path, skipped: list[str] | None) -> int | None:
-        of_slide = None if files is None else _of_slide(files, patches, skipped, size)
-        if files is not None and of_slide is None:
-            return None
-        write_ome_tiff(path, patches, names, of_slide, flags)
-        return len(patches)
-
-    return _write_each(predictions, out, how, ".ome.tiff", "Writing maps", write)
-
-
-@checked()
-def write_heatmaps(
-    predictions: Predictions, out: Path, how: Export, *, class_name: str | None = None, slides: Path | None = None
-) -> Written:
-    """Draw one PNG per slide: probability, aleatoric and epistemic uncertainty, and distance side by side.
-
-    Args:
-        predictions: with instances that have coords.
-        out: the folder.
-        how: see ``Export``.
-        class_name: whose probability, by name or number; None for class 1 of two, else the predicted one.
-        slides: folder of slides, drawn under the values.
-
-    Raises:
-        ConfigError: a class that there is not.
-        DataError, StorageError: a slide that fails; nothing was written.
-    """
-    from miue.pathology.export.heatmap import (
-        LONGEST,
-        Slide,
-        heatmap_figure,
-        probability_layer,
-        save_heatmap,
-        uncertainty_layers,
-    )
-
-    names = class_names(predictions)
-    layers = uncertainty_layers(predictions.instances) if predictions.instances else []
-    bags = predictions.bags
-    classes = dict(zip(map(str, bags.bag_ids), bags.class_in_question.tolist(), strict=True))
-    if class_name is not None:
-        classes = dict.fromkeys(classes, class_number(names, class_name))
-    flags = describe_flags(predictions.provenance)
-    files = None if slides is None else SlideFiles.at(slides)
-
-    def picture(slide: Any) -> Slide:
-        return Slide(thumbnail(slide, LONGEST), tuple(slide.dimensions), microns_per_pixel(slide))
-
-    def write(patches: Patches, path: Path, skipped: list[str] | None) -> int | None:
-        drawn = None if files is None else _of_slide(files, patches, skipped, picture)
-        if files is not None and drawn is None:
-            return None
-        number = classes[patches.slide]
-        panels = [probability_layer(names[number]), *layers]
-        save_heatmap(heatmap_figure(patches, panels, number, drawn, flags), path)
-        return len(patches)
-
-    return _write_each(predictions, out, how, ".png", "Drawing", write)
-
-
-KINDS: dict[str, Callable[..., Written]] = {
-    "arrays": write_arrays,
-    "geojson": write_overlays,
-    "geoparquet": write_geo_tables,
-    "heatmap": write_heatmaps,
-    "ome-tiff": write_maps,
-}
-
-
-def takes_slides(kind: str) -> bool:
-    """Return whether an export reads the slides themselves, where a folder of them is passed."""
-    return "slides" in signature(KINDS[kind]).parameters
+        Raises:
+            DataError, StorageError: a slide that does not serve, unless such are left out.
+        """
+        share = Share({}, 0, [], [])
+        skipped, objects = share.skipped if self.what.skip_bad else None, 0
+        every = patches_by_slide(self.predictions, self.sizes, skipped, share.unsized, shard)
+        total, doing = len(shard.share(list(self.files))), KINDS[self.what.kind].doing
+        for number, patches in enumerate(tracked(every, doing, shown=progress, total=total, unit="slides")):
+            report_share(number / total)
+            count = self.write(patches, folder / self.files[patches.slide], skipped)
+            if count is not None:
+                objects += count
+                share.files[patches.slide] = self.files[patches.slide]
+        return replace(share, objects=objects)
 
 
 @checked()
@@ -271,103 +150,124 @@ def export(
         skip_bad: go on after a slide that fails, instead of an error for the first.
         overwrite: replace the folder.
         progress: show a bar.
-        options: of the kind: slides, classes, threshold, merge and bounds of "geojson" (``write_overlays``);
-            slides and class_name of "heatmap" (``write_heatmaps``); slides of "ome-tiff" (``write_maps``).
+        options: of the kind: slides, classes, threshold, merge and bounds of "geojson"; slides and class_name of
+            "heatmap"; slides of "ome-tiff".
 
     Raises:
         ConfigError: no predictions, no such kind, option or class, or an argument of another type.
         DataError, StorageError: a slide that fails; nothing was written.
     """
     check_predictions(predictions)
+    writer = SlideWriter.of(predictions, _described(kind, options, patch_size, skip_bad=skip_bad))
+    with atomic_folder(Path(out), EXPORT, overwrite=overwrite) as folder:
+        return _finish(folder, [writer.write_to(folder, progress=progress)], Path(out))
+
+
+def export_side_by_side(
+    predictions: Path,
+    out: Path,
+    kind: str,
+    executor: Executor,
+    *,
+    patch_size: int | None = None,
+    skip_bad: bool = False,
+    overwrite: bool = False,
+    progress: bool = False,
+    **options: Any,
+) -> Written:
+    """Write what ``export`` writes, byte for byte, in processes that read the predictions from their folder.
+
+    Args:
+        predictions: their folder.
+        out: the folder.
+        kind: what is written.
+        executor: where shards of the slides are written.
+        patch_size, skip_bad, overwrite, progress, options: as ``export`` takes them.
+
+    Raises:
+        MiueError: as ``export``, or of the executor; nothing was written.
+    """
+    what = _described(kind, options, patch_size, skip_bad=skip_bad)
+    slides = len(read_predictions(predictions).bags)
+    count = min(MOST_SHARDS, slides)
+    with atomic_folder(out, EXPORT, overwrite=overwrite) as folder:
+        make_folder(folder / SHARDS)
+        shared = {
+            "predictions": str(predictions.resolve()),
+            "folder": str(folder.resolve()),
+            "what": _to_json(what),
+        }
+        tasks = [
+            Task(
+                name=f"shard {number}/{count} of {out}",
+                function="miue.pathology.export.folders:export_task",
+                arguments={**shared, "shard": [number, count]},
+                part=(folder / SHARDS / f"{number}.json").resolve(),
+            )
+            for number in range(1, count + 1)
+        ]
+        run_tasks(tasks, executor, doing=KINDS[kind].doing, unit="shards", progress=progress)
+        shares = [Share(**read_json(task.part, what="a shard")) for task in tasks]
+        shutil.rmtree(folder / SHARDS)
+        remove_temporaries(folder)  # of a worker that was killed
+        return _finish(folder, shares, out)
+
+
+def export_task(predictions: str, folder: str, what: str, shard: Sequence[int]) -> None:
+    """Write the files of a shard of the slides into ``folder``, and last what came of it."""
+    which = Shard(*shard)
+    share = _opened(predictions, folder, what).write_to(Path(folder), which)
+    write_json(Path(folder) / SHARDS / f"{which.number}.json", asdict(share))
+
+
+@lru_cache(1)
+def _opened(predictions: str, folder: str, what: str) -> SlideWriter:
+    """Return the writer of an export, which is made once in each process; each export has its own folder."""
+    said = json.loads(what)
+    described = _described(said["kind"], said["options"], said["patch_size"], skip_bad=said["skip_bad"])
+    return SlideWriter.of(read_predictions(predictions), described)
+
+
+def _to_json(what: Export) -> str:
+    """Return what is exported as JSON; the folder of slides is absolute."""
+    options = {
+        name: str(value.resolve()) if isinstance(value, Path) else value for name, value in what.options.items()
+    }
+    return json.dumps(asdict(replace(what, options=options)))
+
+
+def _described(kind: str, options: Mapping[str, Any], patch_size: int | None, *, skip_bad: bool) -> Export:
+    """Return what is exported.
+
+    Raises:
+        ConfigError: no such kind, or an option that it does not take.
+    """
     check_kinds([kind])
-    known = [name for name in signature(KINDS[kind]).parameters if name not in ("predictions", "out", "how")]
+    known = KINDS[kind].options
     for name in options:
         if name not in known:
             raise unknown_name(f"option of {kind}", name, known or ["none"])
-    if isinstance(options.get("slides"), str):
-        options["slides"] = Path(options["slides"])
-    return KINDS[kind](predictions, Path(out), Export(patch_size, skip_bad, overwrite, progress), **options)
+    slides = options.get("slides")
+    paths = {"slides": Path(slides)} if isinstance(slides, str) else {}
+    return Export(kind, {**options, **paths}, patch_size, skip_bad)
 
 
-def check_kinds(kinds: Iterable[str]) -> None:
-    """Raise unless all of ``kinds`` can be exported.
-
-    Raises:
-        ConfigError: the first that cannot.
-    """
-    for kind in kinds:
-        if kind not in KINDS:
-            raise unknown_name("export", kind, KINDS)
-
-
-def _write_each(
-    predictions: Predictions,
-    out: Path,
-    how: Export,
-    suffix: str,
-    doing: str,
-    write: Callable[[Patches, Path, list[str] | None], int | None],
-) -> Written:
-    """Write each slide's file; ``write`` returns its number of objects, None where the slide is left out."""
-    files = file_names([str(slide) for slide in predictions.bags.bag_ids], suffix)
-    skipped: list[str] | None = [] if how.skip_bad else None
-    counts: list[int] = []
-    written: dict[str, str] = {}
-    unsized: list[str] = []
-    every: Iterator[Patches] = patches_by_slide(predictions, how.patch_size, skipped, unsized)
-    with atomic_folder(out, EXPORT, overwrite=how.overwrite) as folder:
-        for patches in tracked(every, doing, shown=how.progress, total=len(files)):
-            count = write(patches, folder / files[patches.slide], skipped)
-            if count is not None:
-                counts.append(count)
-                written[patches.slide] = files[patches.slide]
-        left_out = (*(skipped or ()), *unsized)
-        said = {
-            "format": FORMAT,
-            "version": VERSION,
-            "slides": dict(sorted(written.items())),
-            "left_out": left_out,
-        }
-        write_json(folder / EXPORT.shown_by[0], said)
-        if not counts:
-            raise DataError(
-                item=f"{str(out)!r}",
-                wanted="at least one slide to write",
-                got=f"none ({left_out[0] if left_out else 'no bag has patches'})",
-                fix="mend the slides, or the predictions",
-            )
-    return Written(len(counts), sum(counts), left_out)
-
-
-def _of_slide(files: SlideFiles, patches: Patches, skipped: list[str] | None, read: Callable[[Any], Any]) -> Any:
-    """Return what ``read`` takes from the slide of patches; None, and why in ``skipped``, where it does not serve.
+def _finish(folder: Path, shares: Sequence[Share], out: Path) -> Written:
+    """List the slides in the folder, and return what was written.
 
     Raises:
-        StorageError: there is no such slide, or it cannot be read.
-        DataError: patches that do not lie on it.
+        DataError: nothing.
     """
-    try:
-        path = files.of_slide(patches.slide)
-        with open_slide(path) as slide:
-            _refuse_patches_beside(patches, path, slide.dimensions)
-            return read(slide)
-    except (DataError, StorageError) as error:
-        if skipped is None:
-            raise
-        skipped.append(str(error))
-        return None
-
-
-def _refuse_patches_beside(patches: Patches, path: Path, size: tuple[int, int]) -> None:
-    """Raise where patches begin beyond the slide: it, or the unit of the coords, is another one.
-
-    Patches that only end beyond it pass: some tools pad those at the margin.
-    """
-    beside = int((patches.coords >= size).any(1).sum())
-    if beside:
+    files = {slide: file for share in shares for slide, file in share.files.items()}
+    skipped = [reason for share in shares for reason in share.skipped]
+    left_out = (*skipped, *(reason for share in shares for reason in share.unsized))
+    said = {"format": FORMAT, "version": VERSION, "slides": dict(sorted(files.items())), "left_out": left_out}
+    write_json(folder / EXPORT.shown_by[0], said)
+    if not files:
         raise DataError(
-            item=f"slide {patches.slide!r}",
-            wanted=f"patches on the {size[0]} × {size[1]} level-0 pixels of {str(path)!r}",
-            got=f"{beside:,} of {plural(len(patches), 'patch')} beside it",
-            fix="check --slides, for another slide of this name, and the --mpp that coords in µm were read with",
+            item=f"{str(out)!r}",
+            wanted="at least one slide to write",
+            got=f"none ({left_out[0] if left_out else 'no bag has patches'})",
+            fix="mend the slides, or the predictions",
         )
+    return Written(len(files), sum(share.objects for share in shares), left_out)

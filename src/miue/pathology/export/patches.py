@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from miue.common.errors import DataError, first_few, unknown_name
 from miue.common.escapes import shortened
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable, uncertainty_column
+from miue.tasks import ALL, Shard
 
 SPECIFIED, FROM_FILE, FROM_GRID = "specified", "stated by the features' file", "step of the grid of coords"
 FROM_OTHERS = "the one step of all other slides' grids"
@@ -48,25 +49,22 @@ class Patches:
         return len(self.coords)
 
 
-def patches_by_slide(
-    predictions: Predictions,
-    patch_size: int | None = None,
-    skipped: list[str] | None = None,
-    unsized: list[str] | None = None,
-) -> Iterator[Patches]:
-    """Return the patches of each slide, in the order of the bags.
+PatchSizes = Mapping[str, tuple[int | None, str]]
+"""The side of a patch of each slide in level-0 pixels, None where unknown, and how it is known."""
+
+
+def patch_sizes(predictions: Predictions, patch_size: int | None = None) -> PatchSizes:
+    """Return the patch size of each slide.
 
     Args:
         predictions: of bags and instances, with coords.
-        patch_size: side of a patch in level-0 pixels; None takes what the slide's file specifies, else its grid
-            step, else the size of all other slides where these agree.
-        skipped: takes why a slide without all its coords was left out, instead of an error for the first such.
-        unsized: takes why a slide whose patch size is unknown was left out, instead of an error likewise.
+        patch_size: of every slide; None takes what the slide's file specifies, else its grid step, else the size
+            of all other slides where these agree.
 
     Raises:
-        DataError: no instances or no coords, at once; a slide whose patch size is unknown, where its turn comes.
+        DataError: no instances or no coords.
     """
-    table = predictions.instances
+    table, bags = predictions.instances, predictions.bags
     if table is None or all(part.coords is None for part in table.parts()):
         raise DataError(
             item="the predictions",
@@ -75,20 +73,47 @@ def patches_by_slide(
             fix="predict from bags that carry coords, or add the columns to the instance table; "
             "'miue predict --format csv' writes all values of instances without a position",
         )
-    return _of_each_slide(predictions.bags, table, patch_size, skipped, unsized)
-
-
-def _of_each_slide(
-    bags: PredictionTable,
-    table: PredictionTable,
-    patch_size: int | None,
-    skipped: list[str] | None,
-    unsized: list[str] | None,
-) -> Iterator[Patches]:
-    ordered = table.in_order(bags.bag_ids.astype(str).tolist())
-    sizes = _patch_sizes(bags, ordered, patch_size)
+    of_files = np.zeros(len(bags), np.int64) if bags.patch_sizes is None else bags.patch_sizes
+    of_file = dict(zip(bags.bag_ids.astype(str).tolist(), of_files.tolist(), strict=True))
+    stated: dict[str, tuple[int | None, str]] = {
+        slide: (patch_size or of_file[slide], SPECIFIED if patch_size else FROM_FILE)
+        for slide in table.bag_sizes()
+        if patch_size or of_file[slide]
+    }
+    steps: dict[str, tuple[int | None, str]] = {
+        slide: (None if of.coords is None else grid_step(of.coords.values[of.coords.known]), FROM_GRID)
+        for slide, of in table.of_bags([one for one in table.bag_sizes() if one not in stated]).by_bag()
+    }
+    sizes = stated | steps
     known = {step for step, _ in sizes.values() if step is not None}
-    for slide, of_slide in ordered.by_bag():
+    if len(known) == 1:
+        others = next(iter(known)), FROM_OTHERS
+        sizes = {slide: others if step is None else (step, how) for slide, (step, how) in sizes.items()}
+    return sizes
+
+
+def patches_by_slide(
+    predictions: Predictions,
+    sizes: PatchSizes | None = None,
+    skipped: list[str] | None = None,
+    unsized: list[str] | None = None,
+    shard: Shard = ALL,
+) -> Iterator[Patches]:
+    """Yield the patches of each slide, in the order of the bags.
+
+    Args:
+        predictions: of bags and instances, with coords.
+        sizes: of patches; None for what ``patch_sizes`` returns.
+        skipped: takes why a slide without all its coords was left out, instead of an error for the first such.
+        unsized: takes why a slide whose patch size is unknown was left out, instead of an error likewise.
+        shard: of the bags.
+
+    Raises:
+        DataError: no instances or no coords; a slide whose patch size is unknown, where its turn comes.
+    """
+    sizes = patch_sizes(predictions) if sizes is None else sizes
+    known = {step for step, _ in sizes.values() if step is not None}
+    for slide, of_slide in _instances_of(predictions, shard).by_bag():
         step, size_from = sizes[slide]
         coords = of_slide.coords or Coords.unknown(len(of_slide))
         unknown = int((~coords.known).sum())
@@ -116,6 +141,15 @@ def _of_each_slide(
             },
             flagged=of_slide.flagged,
         )
+
+
+def _instances_of(predictions: Predictions, shard: Shard) -> PredictionTable:
+    table, slides = predictions.instances, predictions.bags.bag_ids.astype(str).tolist()
+    assert table is not None
+    if shard == ALL:
+        return table.in_order(slides)
+    chosen = shard.share(slides)
+    return table.of_bags(chosen).in_order(chosen)
 
 
 def class_names(predictions: Predictions) -> list[str]:
@@ -191,29 +225,6 @@ def file_names(slides: list[str], suffix: str) -> dict[str, str]:
         taken[name.lower()] = slide
         names[slide] = name
     return names
-
-
-def _patch_sizes(
-    bags: PredictionTable, instances: PredictionTable, patch_size: int | None
-) -> dict[str, tuple[int | None, str]]:
-    """Return the patch size of each slide that has patches, None where it is unknown, and how it is known."""
-    of_files = np.zeros(len(bags), np.int64) if bags.patch_sizes is None else bags.patch_sizes
-    of_file = dict(zip(bags.bag_ids.astype(str).tolist(), of_files.tolist(), strict=True))
-    stated: dict[str, tuple[int | None, str]] = {
-        slide: (patch_size or of_file[slide], SPECIFIED if patch_size else FROM_FILE)
-        for slide in instances.bag_sizes()
-        if patch_size or of_file[slide]
-    }
-    steps: dict[str, tuple[int | None, str]] = {
-        slide: (None if of.coords is None else grid_step(of.coords.values[of.coords.known]), FROM_GRID)
-        for slide, of in instances.of_bags([one for one in instances.bag_sizes() if one not in stated]).by_bag()
-    }
-    sizes = stated | steps
-    known = {step for step, _ in sizes.values() if step is not None}
-    if len(known) == 1:
-        others = next(iter(known)), FROM_OTHERS
-        sizes = {slide: others if step is None else (step, how) for slide, (step, how) in sizes.items()}
-    return sizes
 
 
 def _without_coords(slide: str, unknown: int, count: int) -> DataError:

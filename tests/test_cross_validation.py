@@ -30,7 +30,7 @@ from miue.model.recipe import Recipe
 from miue.networks.encoders import MLP
 from miue.selection.comparison import compare, paired_difference
 from miue.selection.cross_validation import cross_validate
-from miue.selection.summaries import Summaries, Value, summarize
+from miue.selection.summaries import FoldShares, Summaries, Value, summarize
 from miue.tasks import Executor
 
 QUICK = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())
@@ -132,12 +132,14 @@ def test_processes_give_the_same_as_one(tmp_path: Path) -> None:
 
 def test_the_interval_is_that_of_the_corrected_t_test() -> None:
     given = values((0, 1, 0.8), (0, 2, 0.9), (1, 1, 0.7), (1, 2, 0.6), (2, 1, 0.9), (2, 2, 0.8))
-    (found,) = summarize(given, test_share=0.5)
+    (found,) = summarize(given, FoldShares(0.5, 0.5))
     means = np.array([0.85, 0.65, 0.85])
     half = stats.t.ppf(0.975, 2) * np.sqrt((1 / 3 + 0.5) * means.var(ddof=1))
     assert found.mean == pytest.approx(means.mean())
     assert found.low == pytest.approx(max(0, means.mean() - half)) and found.high == pytest.approx(1.0)
-    (narrow,) = summarize([Value(*v) for v in [(0, 1, "bags", "nll", 2.0), (1, 1, "bags", "nll", 3.0)]], 0.25)
+    (narrow,) = summarize(
+        [Value(*v) for v in [(0, 1, "bags", "nll", 2.0), (1, 1, "bags", "nll", 3.0)]], FoldShares(0.25, 0.25)
+    )
     half = stats.t.ppf(0.975, 1) * np.sqrt((1 / 2 + 0.25) * 0.5)
     assert narrow.high == pytest.approx(2.5 + half)
     assert "In %; Brier from 0 to 2, NLL in nats." in repr(Summaries([found, narrow]))
@@ -148,10 +150,11 @@ def test_the_corrected_interval_covers_where_the_plain_one_does_not() -> None:
     """Fold means that share their training bags: correlated by test/(test + train), as the correction assumes."""
     random = np.random.default_rng(0)
     folds, rho = 10, 0.1
+    share = rho / (1 - rho)
     covered = plain = 0
     for _ in range(2000):
         means = 0.5 + 0.01 * (np.sqrt(rho) * random.normal() + np.sqrt(1 - rho) * random.normal(size=folds))
-        (found,) = summarize(values(*((k, 1, float(v)) for k, v in enumerate(means))), rho / (1 - rho))
+        (found,) = summarize(values(*((k, 1, float(v)) for k, v in enumerate(means))), FoldShares(share, share))
         assert found.low is not None and found.high is not None
         covered += found.low <= 0.5 <= found.high
         plain += abs(means.mean() - 0.5) <= stats.t.ppf(0.975, folds - 1) * means.std(ddof=1) / np.sqrt(folds)
@@ -160,9 +163,9 @@ def test_the_corrected_interval_covers_where_the_plain_one_does_not() -> None:
 
 
 def test_of_one_fold_the_interval_is_over_seeds_and_of_one_run_there_is_none() -> None:
-    (seeds,) = summarize(values((0, 1, 0.8), (0, 2, 0.9)), 0.5)
+    (seeds,) = summarize(values((0, 1, 0.8), (0, 2, 0.9)), FoldShares(0.5, 0.5))
     assert seeds.low is not None and seeds.std == pytest.approx(np.std([0.8, 0.9], ddof=1))
-    (single,) = summarize(values((0, 1, 0.8)), 0.5)
+    (single,) = summarize(values((0, 1, 0.8)), FoldShares(0.5, 0.5))
     assert (single.std, single.low, single.high) == (None, None, None)
 
 
@@ -170,7 +173,7 @@ def test_accuracies_of_few_bags_that_are_the_same_on_all_folds_have_no_interval(
     random, covered, found = np.random.default_rng(0), 0, 0
     for _ in range(1000):
         accuracies = (random.binomial(10, 0.8, size=2) / 10).tolist()
-        (summary,) = summarize(values((0, 1, accuracies[0]), (1, 1, accuracies[1])), 1.0)
+        (summary,) = summarize(values((0, 1, accuracies[0]), (1, 1, accuracies[1])), FoldShares(1.0, 1.0))
         if summary.low is None or summary.high is None:
             assert accuracies[0] == accuracies[1]
             continue
@@ -180,9 +183,9 @@ def test_accuracies_of_few_bags_that_are_the_same_on_all_folds_have_no_interval(
 
 
 def test_an_undefined_value_is_left_out_and_counted() -> None:
-    (found,) = summarize(values((0, 1, 0.8), (1, 1, None), (2, 1, 0.6)), 0.5)
+    (found,) = summarize(values((0, 1, 0.8), (1, 1, None), (2, 1, 0.6)), FoldShares(0.5, 0.5))
     assert found.runs == 2 and found.mean == pytest.approx(0.7)
-    assert summarize(values((0, 1, None)), 0.5) == Summaries()
+    assert summarize(values((0, 1, None)), FoldShares(0.5, 0.5)) == Summaries()
 
 
 @pytest.mark.long
@@ -271,6 +274,32 @@ def test_the_difference_on_folds_is_the_corrected_paired_t_test() -> None:
     assert paired_difference(ours, theirs, test_share=0.0).p == pytest.approx(plain.pvalue)
     assert paired_difference(ours, ours, 0.25) == type(found)(0.0, 1.0)
     assert paired_difference(ours[:1], theirs[:1], 0.25).p is None
+
+
+def test_bags_that_every_fold_tests_do_not_widen_what_is_not_computed_on_them() -> None:
+    in_turn = [["test", "train", "validation"], ["train", "test", "train"], ["validation", "train", "test"]]
+    alone = FoldShares.of([True] * 3, in_turn)
+    for labeled in (True, False):
+        found = FoldShares.of([True] * 3 + [labeled] * 5, [fold + ["test"] * 5 for fold in in_turn])
+        assert found.judged == alone.judged == pytest.approx((1 + 1 / 2 + 1) / 3)
+        assert found.tested == pytest.approx((6 + 6 / 2 + 6) / 3)
+        assert found.of_metric("accuracy") == found.judged
+        assert found.of_metric("ood_x_auroc") == found.of_metric("ue") == found.tested
+    same = FoldShares.of([True] * 4, [["test", "train", "train", "validation"]] * 2)
+    assert same == FoldShares(0.5, 0.5)
+
+
+def test_a_p_value_is_the_same_whichever_is_first(tmp_path: Path) -> None:
+    for name, unused, worse in (("a", "train", 0.1), ("b", "", 0.0)):
+        (tmp_path / name).mkdir()
+        lines = [f"{k},x,{','.join('test' if k == fold else 'train' for fold in range(3))}" for k in range(3)]
+        lines += [f"more {k},x,{unused},{unused},{unused}" for k in range(3)]
+        (tmp_path / name / "splits.csv").write_text("\n".join(["bag_id,label,fold_0,fold_1,fold_2", *lines]))
+        rows = [f"{k},1,bags,accuracy,{value - worse * k}" for k, value in enumerate((0.9, 0.8, 0.85))]
+        (tmp_path / name / "runs.csv").write_text("\n".join(["fold,seed,level,metric,value", *rows]))
+    orders = [[tmp_path / name for name in names] for names in ("ab", "ba")]
+    one, other = (compare(folders)[1].differences["bags", "accuracy"] for folders in orders)
+    assert one.p == other.p and one.mean == -other.mean
 
 
 def test_accuracies_of_few_bags_that_differ_alike_on_all_folds_have_no_p_value() -> None:

@@ -30,7 +30,7 @@ from miue.report.levels import Resampling
 from miue.report.report import write_report
 from miue.selection.comparison import compare
 from miue.selection.cross_validation import cross_validate
-from miue.selection.summaries import Value, is_share, summarize
+from miue.selection.summaries import FoldShares, Value, is_share, summarize
 
 
 def f1(table: PredictionTable) -> float:
@@ -174,7 +174,7 @@ def test_the_interval_of_a_metric_of_a_user_has_no_bounds() -> None:
         for fold, value in ((0, 0.0), (1, 1.0))
     ]
     half = stats.t.ppf(0.975, 1) * np.sqrt((1 / 2 + 0.5) * 0.5)
-    found = {one.metric: (one.low, one.high) for one in summarize(values, 0.5)}
+    found = {one.metric: (one.low, one.high) for one in summarize(values, FoldShares(0.5, 0.5))}
     assert found["own"] == pytest.approx((0.5 - half, 0.5 + half))
     assert found["nll"] == pytest.approx((0, 0.5 + half))
     assert found["accuracy"] == (0, 1)

@@ -20,7 +20,7 @@ from miue.evaluation.own_metrics import OwnMetric, check_own_metrics, is_built_i
 from miue.io.labels.label_table import fold_columns
 from miue.predictions.folder import read_predictions
 from miue.selection.cross_validation import folder_of
-from miue.selection.summaries import Summary, Value, is_share, standard_error, summarize
+from miue.selection.summaries import FoldShares, Summary, Value, is_share, standard_error, summarize
 
 METRICS = ("accuracy", "auroc", "confidence_auroc", "nll", "ece")
 NOTE = (
@@ -95,7 +95,7 @@ class _Folder:
     name: str
     tests: tuple[frozenset[tuple[str, str]], ...]
     values: list[Value]
-    test_share: float
+    shares: FoldShares
 
 
 class Comparison(PrintsAsTable, tuple[Compared, ...]):
@@ -170,7 +170,7 @@ def compare(folders: Sequence[Path | str], *, metrics: Mapping[str, OwnMetric] |
     first = read[0]
     compared = []
     for one in read:
-        summaries = {(s.level, s.metric): s for s in summarize(one.values, one.test_share)}
+        summaries = {(s.level, s.metric): s for s in summarize(one.values, one.shares)}
         same = one.tests == first.tests
         pairs = _differences(one, first) if same and one is not first else {}
         compared.append(Compared(one.name, summaries, pairs, same))
@@ -226,7 +226,8 @@ def _differences(one: _Folder, first: _Folder) -> dict[tuple[str, str], Differen
         common = sorted(of_folds.keys() & theirs.get(key, {}).keys())
         if common:
             values, others = (np.array([of[k] for k in common]) for of in (of_folds, theirs[key]))
-            differences[key] = paired_difference(values, others, one.test_share)
+            share = max(each.shares.of_metric(key[1]) for each in (one, first))
+            differences[key] = paired_difference(values, others, share)
     return differences
 
 
@@ -244,11 +245,11 @@ def _read(folder: Path, metrics: Mapping[str, OwnMetric]) -> _Folder:
     if not path.exists():
         fix = "run 'miue cross-validate … --out' to its end"
         raise not_a_folder(folder, "a finished cross-validation (with runs.csv)", fix)
-    tests, share = _tests(folder / "splits.csv")
+    tests, shares = _tests(folder / "splits.csv")
     values = _values(path, len(tests))
     if metrics:
         values = [*(one for one in values if one.metric not in metrics), *_own_values(folder, values, metrics)]
-    return _Folder(folder.name, tests, values, share)
+    return _Folder(folder.name, tests, values, shares)
 
 
 def _own_values(folder: Path, values: Sequence[Value], metrics: Mapping[str, OwnMetric]) -> Iterator[Value]:
@@ -260,8 +261,8 @@ def _own_values(folder: Path, values: Sequence[Value], metrics: Mapping[str, Own
                 yield Value(fold, seed, level, name, metric.value)
 
 
-def _tests(path: Path) -> tuple[tuple[frozenset[tuple[str, str]], ...], float]:
-    """Return bags and labels that each fold tests, and test bags over training bags, the mean over folds."""
+def _tests(path: Path) -> tuple[tuple[frozenset[tuple[str, str]], ...], FoldShares]:
+    """Return bags and labels that each fold tests, and test bags over training bags."""
     columns = read_text_columns(path)
     folds = [columns[name] for name in fold_columns(path, columns).values()]
     if not {"bag_id", "label"} <= columns.keys() or not all("train" in names for names in folds) or not folds:
@@ -269,7 +270,7 @@ def _tests(path: Path) -> tuple[tuple[frozenset[tuple[str, str]], ...], float]:
         raise _damaged(path, wanted, f"columns {', '.join(columns)}")
     bags = list(zip(columns["bag_id"], columns["label"], strict=True))
     tests = [frozenset(bag for bag, part in zip(bags, names, strict=True) if part == "test") for names in folds]
-    return tuple(tests), float(np.mean([names.count("test") / names.count("train") for names in folds]))
+    return tuple(tests), FoldShares.of([bool(label) for label in columns["label"]], folds)
 
 
 def _values(path: Path, folds: int) -> list[Value]:

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
@@ -29,7 +28,7 @@ from miue.io.splits.files import write_splits
 from miue.io.splits.splits import Splits
 from miue.model.recipe import Recipe
 from miue.predictions.folder import read_predictions
-from miue.selection.summaries import Summaries, Summary, Value, summarize
+from miue.selection.summaries import FoldShares, Summaries, Summary, Value, summarize
 from miue.tasks import LOCAL, Executor, Shard, Task, run_tasks
 from miue.training.fit import Run
 from miue.training.job import Job, handed_over, read_job
@@ -102,13 +101,13 @@ class OpenRuns:
         out: the folder.
         every: the fold and the seed of each run.
         tasks: to be run, those of the shard.
-        test_share: test bags of a fold over its training bags.
+        shares: test bags of a fold over its training bags.
     """
 
     out: Path
     every: tuple[tuple[int, int], ...]
     tasks: Sequence[Task]
-    test_share: float
+    shares: FoldShares
 
     def write_tables(self) -> Summaries:
         """Write runs.csv and summary.csv where every run is done, and return the summary; else nothing."""
@@ -117,7 +116,7 @@ class OpenRuns:
         with locked(self.out, wait=True):
             values = [value for k, seed in self.every for value in _values(self.out, k, seed)]
             _write(self.out / "runs.csv", values)
-            summaries = summarize(values, self.test_share)
+            summaries = summarize(values, self.shares)
             _write(self.out / "summary.csv", summaries)
         return summaries
 
@@ -164,7 +163,7 @@ def open_runs(
             write_splits(out / "splits.csv", splits, bags)
         with handed_over(Job(bags, recipe, device, splits=splits), held, executor) as job:
             tasks = [_task(job, out.resolve(), k, seed) for k, seed in every]
-            yield OpenRuns(out, every, tasks if shard is None else shard.share(tasks), _test_share(folds))
+            yield OpenRuns(out, every, tasks if shard is None else shard.share(tasks), _shares(folds))
 
 
 def _task(job: str, out: Path, fold: int, seed: int) -> Task:
@@ -245,8 +244,8 @@ def _digest(folds: Sequence[BagDataset]) -> str:
     return hashlib.sha256("\n".join(" ".join(fold.splits) for fold in folds).encode()).hexdigest()[:16]
 
 
-def _test_share(folds: Sequence[BagDataset]) -> float:
-    return float(np.mean([fold.splits.count("test") / fold.splits.count("train") for fold in folds]))
+def _shares(folds: Sequence[BagDataset]) -> FoldShares:
+    return FoldShares.of(folds[0].labels.known.tolist(), [fold.splits for fold in folds])
 
 
 def _write(path: Path, rows: Sequence[Value] | Sequence[Summary]) -> None:

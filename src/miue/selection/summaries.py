@@ -57,6 +57,39 @@ class Summary:
     high: float | None
 
 
+@dataclass(frozen=True)
+class FoldShares:
+    """Test bags of a fold over its training bags, the mean over folds.
+
+    Attributes:
+        judged: of labeled test bags without those that every fold tests, such as out-of-distribution bags.
+        tested: of all test bags.
+    """
+
+    judged: float
+    tested: float
+
+    @classmethod
+    def of(cls, labeled: Sequence[bool], folds: Sequence[Sequence[str]]) -> FoldShares:
+        """Return the shares of folds, each with the split of every bag.
+
+        >>> FoldShares.of([True, True, False], [["train", "test", "test"], ["test", "train", "test"]])
+        FoldShares(judged=1.0, tested=2.0)
+        """
+        in_turn = [
+            label and "test" in parts and not {*parts} <= {"test", ""}
+            for label, *parts in zip(labeled, *folds, strict=True)
+        ]
+        counted = in_turn if any(in_turn) else labeled  # one fold, or the same test bags in all
+        judged = [sum(bag and part == "test" for bag, part in zip(counted, fold, strict=True)) for fold in folds]
+        tested, trained = ([fold.count(part) for fold in folds] for part in ("test", "train"))
+        return cls(*(float(np.mean(np.divide(count, trained))) for count in (judged, tested)))
+
+    def of_metric(self, metric: str) -> float:
+        """Return the share of the bags that a metric is computed on."""
+        return self.tested if metric == "ue" or metric.startswith("ood_") else self.judged
+
+
 class Summaries(PrintsAsTable, tuple[Summary, ...]):
     """Every metric of a cross-validation, in print the first ones."""
 
@@ -92,7 +125,7 @@ class Summaries(PrintsAsTable, tuple[Summary, ...]):
         return require_pandas().DataFrame([asdict(summary) for summary in self])
 
 
-def summarize(values: Sequence[Value], test_share: float) -> Summaries:
+def summarize(values: Sequence[Value], shares: FoldShares) -> Summaries:
     """Return mean, standard deviation and a 95 % interval of every metric.
 
     The interval is that of the corrected resampled t-test: folds share training bags, so that the variance of
@@ -104,7 +137,7 @@ def summarize(values: Sequence[Value], test_share: float) -> Summaries:
 
     Args:
         values: of all runs.
-        test_share: test bags of a fold over its training bags.
+        shares: test bags of a fold over its training bags.
     """
     from scipy.stats import t
 
@@ -116,7 +149,7 @@ def summarize(values: Sequence[Value], test_share: float) -> Summaries:
         numbers = np.array([v.value for v in defined], float)
         folds = sorted({v.fold for v in defined})
         means = np.array([np.mean([v.value for v in defined if v.fold == k]) for k in folds])
-        groups, share = (means, test_share) if len(folds) > 1 else (numbers, 0.0)
+        groups, share = (means, shares.of_metric(metric)) if len(folds) > 1 else (numbers, 0.0)
         low = high = None
         if len(groups) > 1 and np.ptp(groups) > ROUNDING:
             half = t.ppf(0.5 + CONFIDENCE / 2, len(groups) - 1) * standard_error(groups, share)

@@ -114,6 +114,17 @@ def test_inspect_names_weights_cut_short_and_of_another_shape(kept: float, folde
     assert f"{name} of shape (1, 1) instead of" in fail("inspect", folder / "run")
 
 
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_weights_that_are_not_finite_are_damaged_and_no_fault_of_the_method(value: float, folder: Path) -> None:
+    path = folder / "run" / "model.safetensors"
+    weights = load_file(path)
+    name = next(name for name, values in weights.items() if values.ndim == 2)
+    weights[name][-1, -1] = value
+    save_file(weights, path)
+    with pytest.raises(ModelError, match=rf"model.safetensors.*got {name} with NaN or infinity; save the model"):
+        miue.Model.load(folder / "run")
+
+
 @pytest.mark.parametrize("text", ["epoch\n", "epoch,train_loss\n1,much\n", "epoch;\xe9\n1;2\n"])
 def test_inspect_names_a_log_that_is_none(text: str, folder: Path) -> None:
     (folder / "run" / "log.csv").write_bytes(text.encode("latin-1"))

@@ -150,6 +150,9 @@ def read_method(folder: Path, saved: SavedConfig, *, trust: bool = False) -> tup
     except (OSError, SafetensorError, RuntimeError) as error:
         refuse_unreadable(f"weights {str(path)!r}", path)
         raise _other_weights(path, str(error).split("\n")[0]) from error
+    for name, weights in method.named_parameters():
+        if not bool(weights.isfinite().all()):
+            raise _other_weights(path, f"{name} with NaN or infinity")
     for package, installed in other_versions(saved.model.packages_of_others()).items():
         saved_with = f"the model {str(folder)!r} was saved with {package}"
         warn_user(f"{saved_with}, and {installed} is installed: predictions may differ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from miue.cli import app
 from miue.common.errors import ConfigError
 from miue.io.store import write_store
 from miue.training.callbacks import EpochLog
+from miue.training.trackers import TRACKERS, Destination
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the trackers' own code
 COLUMNS = ("train_loss", "validation_nll", "validation_error", "criterion", "learning_rate")
@@ -131,6 +133,59 @@ def test_mlflow_holds_what_the_log_holds(tmp_path: Path, bags: BagDataset) -> No
         history = {name: store.get_metric_history(run.info.run_id, name) for name in COLUMNS}
         found = {name: [(point.step, point.value) for point in points] for name, points in history.items()}
         assert_same(found, logged(tmp_path / run.info.run_name))
+
+
+@pytest.mark.long
+def test_each_training_of_a_process_has_its_own_mlflow_store(
+    tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = pytest.importorskip("mlflow").MlflowClient
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    for name in ("first", "second"):
+        train(bags, tmp_path / name, epochs=1, trackers=["mlflow"])
+        assert "MLFLOW_TRACKING_URI" not in os.environ
+        store = client(f"sqlite:///{tmp_path / name / 'mlflow' / 'mlflow.db'}")
+        runs = store.search_runs([store.get_experiment_by_name("miue").experiment_id])
+        assert [run.info.run_name for run in runs] == [name]
+
+
+def test_the_address_of_mlflow_is_taken_from_the_user_and_not_from_the_training_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    class Logger:
+        def __init__(self, name: str, *, tracking_uri: str, **options: Any) -> None:
+            self.address = tracking_uri
+
+        @property
+        def experiment(self) -> None:
+            opened.append(self.address)
+            os.environ["MLFLOW_TRACKING_URI"] = self.address  # as mlflow.set_tracking_uri does
+
+    monkeypatch.setattr("lightning.pytorch.loggers.MLFlowLogger", Logger)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    homes = [tmp_path / "seed_1", tmp_path / "seed_2"]
+    for home in homes:
+        TRACKERS["mlflow"](Destination(home, home, 1, None))
+    assert opened == [f"sqlite:///{home / 'mlflow' / 'mlflow.db'}" for home in homes]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server")
+    TRACKERS["mlflow"](Destination(homes[0], homes[0], 1, None))
+    assert opened[2] == os.environ["MLFLOW_TRACKING_URI"] == "http://server"
+
+
+def test_a_tracker_that_cannot_be_opened_is_named(
+    tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise ConnectionError("no server answers")
+
+    monkeypatch.setattr("lightning.pytorch.loggers.TensorBoardLogger", refuse)
+    with pytest.raises(
+        ConfigError,
+        match=r"tracker 'tensorboard': expected to open its run, got ConnectionError: no server answers; .*leave",
+    ):
+        train(bags, tmp_path / "run", trackers=["tensorboard"])
 
 
 def test_wandb_writes_offline_files_for_each_member(tmp_path: Path, bags: BagDataset) -> None:

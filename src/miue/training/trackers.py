@@ -69,13 +69,19 @@ def mlflow(destination: Destination) -> Logger:
     local = "MLFLOW_TRACKING_URI" not in os.environ
     if local:
         make_folder(store)
-    return MLFlowLogger(
+    logger = MLFlowLogger(
         "miue",
         run_name=destination.name,
         tracking_uri=f"sqlite:///{store / 'mlflow.db'}" if local else os.environ["MLFLOW_TRACKING_URI"],
         artifact_location=(store / "artifacts").as_uri() if local else None,
         run_id=destination.run_id,
     )
+    try:
+        _ = logger.experiment  # opens the run, for which MLflow writes its address into the environment
+    finally:
+        if local:  # the next training in this process has a store of its own
+            os.environ.pop("MLFLOW_TRACKING_URI", None)
+    return logger
 
 
 def wandb(destination: Destination) -> Logger:
@@ -217,6 +223,7 @@ def opened_loggers(
         epoch: how many epochs were trained before.
 
     Raises:
+        ConfigError: a tracker cannot be opened, as when its server does not answer.
         StorageError: a tracker cannot write, since the disk is full.
     """
     loggers: list[Tracker] = []
@@ -226,13 +233,14 @@ def opened_loggers(
             before = read_json(folder / IDS, what="tracked runs") if resumes else {}
             ids = {}
             for name in tracking.names:
-                logger = Tracker(
-                    name, TRACKERS[name](Destination(tracking.home, folder, epoch + 1, before.get(name)))
-                )
-                if name == "tensorboard" or name not in before:  # MLflow takes no other value of a parameter
-                    logger.log_hyperparams({**tracking.parameters, "training": config.model_dump(mode="json")})
-                if name != "tensorboard":
-                    ids[name] = str(logger.version)
+                with _failure_to_open_said(name):
+                    logger = Tracker(
+                        name, TRACKERS[name](Destination(tracking.home, folder, epoch + 1, before.get(name)))
+                    )
+                    if name == "tensorboard" or name not in before:  # MLflow takes no other value of a parameter
+                        logger.log_hyperparams({**tracking.parameters, "training": config.model_dump(mode="json")})
+                    if name != "tensorboard":
+                        ids[name] = str(logger.version)
                 loggers.append(logger)
             if ids:
                 write_json(folder / IDS, ids)
@@ -243,6 +251,22 @@ def opened_loggers(
         finally:
             for logger in loggers:
                 logger.close(exit_code)
+
+
+@contextmanager
+def _failure_to_open_said(name: str) -> Iterator[None]:
+    """Let an error that a tracker raises when it is opened name the tracker, unless the disk is full."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, MiueError) or no_room_behind(error) is not None:
+            raise
+        raise ConfigError(
+            item=f"tracker {name!r}",
+            wanted="to open its run",
+            got=f"{type(error).__name__}: {shortened(str(error))}",
+            fix="see whether its server answers and its files are in place, or leave the tracker out",
+        ) from error
 
 
 @contextmanager

@@ -20,6 +20,7 @@ import miue
 import miue.evidence
 from miue.calibration.needs import needed_by_default
 from miue.cli import app
+from miue.cli.worklist import worklist_table
 from miue.datasets import gaussian
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -74,6 +75,13 @@ def test_the_questions_state_how_many_bags_a_calibration_needs() -> None:
     needed = needed_by_default()
     assert f"at least {needed} labeled bags" in (DOCS / "faq.md").read_text()
     assert f"{needed} by default" in (DOCS / "decisions.md").read_text()
+
+
+def test_the_walkthrough_shows_the_columns_of_the_worklist() -> None:
+    header = next(line for line in (DOCS / "case.md").read_text().splitlines() if line.startswith("┃"))
+    assert [name.strip() for name in header.strip("┃").split("┃")] == [
+        str(column.header) for column in worklist_table([]).columns
+    ]
 
 
 @pytest.mark.long

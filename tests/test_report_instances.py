@@ -52,6 +52,11 @@ def test_a_figure_of_a_bag_of_the_first_class_shows_that_of_three_and_the_other_
     np.testing.assert_allclose(heights, predictions.instances.probabilities[5 * bag : 5 * bag + 5, shown])
 
 
+def test_a_figure_of_a_bag_numbers_instances_as_tables_and_reports_do() -> None:
+    axes = bag_figure(made_predictions(bags=1), 0, np.zeros((5, 2)), ["a", "b"]).axes[1]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1", "2", "3", "4"]
+
+
 def test_a_figure_of_a_bag_shows_all_of_a_vacuity_above_1() -> None:
     predictions = made_predictions(bags=1)
     assert predictions.instances is not None

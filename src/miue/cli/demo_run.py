@@ -202,7 +202,7 @@ def _digit_by_digit(predictions: Predictions, softmax: Predictions, bags: BagDat
     name = bags.ids[bag]
     members = bags.subset([bag])
     nines = np.flatnonzero(members.instance_labels.values[members.positions] == 1)
-    digits = f"digit{'s' * (len(nines) > 1)} {' and '.join(str(place + 1) for place in nines)}"
+    where = f"instance{'s' * (len(nines) > 1)} {' and '.join(map(str, nines))}"
     shown = []
     for title, one in ((METHODS["mirel"], predictions), (METHODS["softmax"], softmax)):
         assert one.instances is not None
@@ -210,8 +210,8 @@ def _digit_by_digit(predictions: Predictions, softmax: Predictions, bags: BagDat
         values = " and ".join(f"{value:.2f}" for value in p[nines])
         shown.append(f"{title}: {values}, any other at most {np.delete(p, nines).max():.2f}")
     return (
-        f"Digit by digit: {name} has {len(p)} digits and a 9 as {digits}. Probability of being a 9, learned from "
-        f"bag labels alone. {'. '.join(shown)}"
+        f"Digit by digit: {name} has {len(p)} digits, instances 0 to {len(p) - 1}, and a 9 as {where}. "
+        f"Probability of being a 9, learned from bag labels alone. {'. '.join(shown)}"
     )
 
 

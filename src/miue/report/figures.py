@@ -144,7 +144,7 @@ def bag_figure(
         axes.set_ylabel(name, color=INK, fontsize=9)
         axes.set_ylim(0, end)
         _plain(axes)
-    rows[-1].set_xticks(range(shown), [str(i + 1) for i in range(shown)])
+    rows[-1].set_xticks(range(shown))  # numbered from 0, as in tables and reports
     rows[-1].set_xlabel(
         "instance   (blue: known to be positive · gray: negative · red: out of distribution)", color=INK
     )

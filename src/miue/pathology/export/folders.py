@@ -188,8 +188,8 @@ def export_side_by_side(
         MiueError: as ``export``, or of the executor; nothing was written.
     """
     what = _described(kind, options, patch_size, skip_bad=skip_bad)
-    slides = len(read_predictions(predictions).bags)
-    count = min(MOST_SHARDS, slides)
+    writer = SlideWriter.of(read_predictions(predictions), what)  # says what is wrong before workers start
+    count = min(MOST_SHARDS, len(writer.files))
     with atomic_folder(out, EXPORT, overwrite=overwrite) as folder:
         make_folder(folder / SHARDS)
         shared = {

@@ -1,6 +1,6 @@
 """The kinds of exports, each of which writes a file per slide from the slide's patches alone.
 
-A new kind has a file of its own that writes one slide, and an entry in ``KINDS``.
+A new kind has a file of its own that writes one slide, and a function and an entry in ``KINDS`` here.
 """
 
 from __future__ import annotations

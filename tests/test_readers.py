@@ -621,6 +621,24 @@ def test_instances_in_files_are_like_one_array(tmp_path: Path) -> None:
             lazy[np.array(beyond)]
 
 
+@pytest.mark.parametrize("ending", [".npy", ".h5"])
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_file_that_was_replaced_since_it_was_listed_is_refused(ending: str, size: int, tmp_path: Path) -> None:
+    """As while features are extracted anew: the first rows of a longer file were taken for the whole bag."""
+    path = tmp_path / f"a{ending}"
+    for count in (3, size):
+        if ending == ".npy":
+            np.save(path, np.ones((count, 4), np.float32))
+        else:
+            with h5py.File(path, "w") as file:
+                file["features"] = np.ones((count, 4), np.float32)
+        if count == 3:
+            bags = load_bags(tmp_path).bags
+    wanted = "the 3 instances that it had when the bags were listed"
+    with pytest.raises(DataError, match=f"expected {wanted}, got {size}; give the same command again once"):
+        bags.instances[:2]
+
+
 def test_coords_may_have_the_leading_axis_that_features_have(tmp_path: Path) -> None:
     torch.save({"feats": torch.ones(1, 4, 3), "coords": torch.arange(8).reshape(1, 4, 2)}, tmp_path / "a.pt")
     found = contents_of(tmp_path / "a.pt")

@@ -35,5 +35,10 @@ class FileInstances(PartedInstances):
         self.statistics = statistics
 
     def read_span(self, part: int, start: int, stop: int) -> np.ndarray:
-        """Return the instances of a file from ``start`` up to ``stop``."""
-        return read_rows(self.paths[part], start, stop, statistics=self.statistics)
+        """Return the instances of a file from ``start`` up to ``stop``.
+
+        Raises:
+            DataError: a file that cannot be read, or has got another number of instances since it was listed.
+        """
+        size = int(self.ends[part]) - self._begin(part)
+        return read_rows(self.paths[part], start, stop, statistics=self.statistics, size=size)

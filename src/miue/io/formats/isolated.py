@@ -65,20 +65,22 @@ def contents_of(path: Path, microns_per_pixel: float | None = None) -> Contents:
     return replace(contents, patch_size=patch_size, notes=(*contents.notes, *filter(None, notes)))
 
 
-def read_rows(path: Path, start: int, stop: int, *, statistics: bool = False) -> Shaped[np.ndarray, "n *shape"]:
+def read_rows(
+    path: Path, start: int, stop: int, *, statistics: bool = False, size: int | None = None
+) -> Shaped[np.ndarray, "n *shape"]:
     """Return the instances from ``start`` up to ``stop`` in their normal form.
 
     float16, float32 and bytes stay what they are, all else becomes float32. A leading axis of one is left
     away; the crops of a video's clip, (T, crops, D), are averaged. With ``statistics``, return the image
-    statistics beside them, float32.
+    statistics beside them, float32. ``size`` is the number of instances that the file had when it was listed.
 
     Raises:
-        DataError: not a bag file, or a damaged one.
+        DataError: not a bag file, a damaged one, or one with another number of instances than ``size``.
         StorageError: the process that reads files of HDF5 and Zarr cannot be started.
     """
     if _is_apart(path):
-        return _ask(path, "rows", start=int(start), stop=int(stop), statistics=statistics)[1]
-    return rows_here(path, start, stop, statistics=statistics)
+        return _ask(path, "rows", start=int(start), stop=int(stop), statistics=statistics, size=size)[1]
+    return rows_here(path, start, stop, statistics=statistics, size=size)
 
 
 def read_hdf5_parts(

@@ -13,6 +13,7 @@ from jaxtyping import Shaped
 
 from miue.bags.single_precision import in_single
 from miue.common.errors import ConfigError
+from miue.common.plural import plural
 from miue.io.formats.bag_paths import ending_of, takes_folders
 from miue.io.formats.base import Contents, OpenBag, OpenFile, bag_error, refuse_claim, refusing
 from miue.io.formats.beside import with_positions_beside
@@ -51,7 +52,9 @@ def contents_here(path: Path, microns_per_pixel: float | None = None) -> Content
         )
 
 
-def rows_here(path: Path, start: int, stop: int, *, statistics: bool = False) -> Shaped[np.ndarray, "n *shape"]:
+def rows_here(
+    path: Path, start: int, stop: int, *, statistics: bool = False, size: int | None = None
+) -> Shaped[np.ndarray, "n *shape"]:
     """Return the instances from ``start`` up to ``stop`` in their normal form, read in this very process.
 
     Args:
@@ -59,11 +62,15 @@ def rows_here(path: Path, start: int, stop: int, *, statistics: bool = False) ->
         start: first instance.
         stop: one behind the last.
         statistics: return the image statistics that are stored beside the instances, float32.
+        size: instances that the file had when it was listed; None where they are not known.
 
     Raises:
-        DataError: not a bag file, or a damaged one.
+        DataError: not a bag file, a damaged one, or one with another number of instances than ``size``.
     """
     with open_bag_file(path) as file:
+        if size is not None and (now := _size_and_shape(path, file)[0]) != size:
+            wanted = f"the {plural(size, 'instance')} that it had when the bags were listed"
+            raise bag_error(path, wanted, f"{now:,}", "give the same command again once nothing writes this file")
         if statistics:
             with refusing(path, "image statistics that can be read", Exception):
                 return np.asarray(file.statistics[start:stop], np.float32)

@@ -72,7 +72,8 @@ def _contents(path: Path, request: dict[str, Any]) -> Answer:
 
 
 def _rows(path: Path, request: dict[str, Any]) -> Answer:
-    return {}, rows_here(path, request["start"], request["stop"], statistics=request["statistics"])
+    how = {name: request[name] for name in ("start", "stop", "statistics", "size")}
+    return {}, rows_here(path, **how)
 
 
 def _patch_size(path: Path, request: dict[str, Any]) -> Answer:

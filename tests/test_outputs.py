@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -244,6 +246,23 @@ def test_a_folder_that_was_removed_under_a_command_is_said(
     (tmp_path / "removed").rmdir()
     said = fail("inspect", tmp_path)
     assert "expected one that is there, got one that was removed; change to another" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "utf8", "said"),
+    [
+        (b"caf\xe9", "1", "got another encoding, such as Latin-1; rename the file or folder"),
+        ("café".encode(), "0", "got a system set to ascii; set PYTHONUTF8=1"),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="names are bytes")
+def test_an_argument_in_another_encoding_is_refused_before_the_work(name: bytes, utf8: str, said: str) -> None:
+    """All bags were predicted, and writing where they came from failed with a traceback."""
+    settings = {"LC_ALL": "C", "PYTHONUTF8": utf8, "PYTHONCOERCECLOCALE": "0"}
+    command = [os.fsencode(sys.executable), b"-m", b"miue", b"inspect", name]
+    ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **settings})
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("miue: error: argument 'caf") and said in ended.stderr
 
 
 def test_a_path_that_cannot_be_looked_at_is_an_error_of_ours(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typer import Typer
 
 from miue.cli.app import app
 from miue.cli.interrupt import Interrupted
-from miue.common.errors import NO_ROOM, MiueError, StorageError, not_stated
+from miue.common.errors import NO_ROOM, ConfigError, MiueError, StorageError, not_stated
 from miue.common.interrupts import all_interrupts_heard
 from miue.common.memory import memory_shortage
 from miue.common.third_party import third_party_error, third_party_traceback
@@ -49,6 +49,7 @@ def run_commands(commands: Typer, program: str) -> None:
     try:
         with all_interrupts_heard():
             _refuse_removed_folder()
+            _refuse_undecodable_arguments()
             commands()
     except MiueError as error:
         print(f"{program}: error: {error}", file=sys.stderr)
@@ -94,6 +95,23 @@ def _refuse_removed_folder() -> None:
             got="one that was removed",
             fix="change to another",
         ) from error
+
+
+def _refuse_undecodable_arguments() -> None:
+    """Raise where an argument is not in UTF-8, or is read as something else: no table or JSON can hold it.
+
+    Raises:
+        ConfigError: one is not.
+    """
+    encoding = sys.getfilesystemencoding()
+    for argument in sys.argv[1:]:
+        if os.fsencode(argument) != argument.encode("utf-8", "surrogatepass"):
+            raise ConfigError(
+                item=f"argument {argument!r}",
+                wanted="text in UTF-8",
+                got="another encoding, such as Latin-1" if encoding == "utf-8" else f"a system set to {encoding}",
+                fix="rename the file or folder" if encoding == "utf-8" else "set PYTHONUTF8=1",
+            )
 
 
 def _error_of_system(error: Exception) -> StorageError | None:

@@ -23,7 +23,7 @@ from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.common.tables import read_columns
 from miue.io.store.store import write_store
 from miue.monitoring import Batch, Course, monitor
-from miue.monitoring.folder import BAGS, COURSE, PAGE, STATE, add_batches
+from miue.monitoring.folder import BAGS, COURSE, PAGE, STATE, add_batches, batch_names
 from miue.monitoring.martingale import CUTS, EXPONENTS, ODDS, log_martingale, online_p_values, step_bets
 from miue.monitoring.page import render_page
 
@@ -404,7 +404,9 @@ def test_each_class_has_a_line_of_its_own_on_the_page_and_one_class_mix_is_plain
 
 
 @pytest.mark.long
-def test_a_deployed_model_is_watched_from_predictions_to_page(tmp_path: Path) -> None:
+def test_a_deployed_model_is_watched_from_predictions_to_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bags = separable_bags(140)
     write_store(tmp_path / "store", bags.subset(np.arange(40)))
     write_store(tmp_path / "held-out", bags.subset(np.arange(40, 80)))
@@ -438,6 +440,11 @@ def test_a_deployed_model_is_watched_from_predictions_to_page(tmp_path: Path) ->
         "monitor", tmp_path / "run", tmp_path / "p-same", "--out", tmp_path / "m", "--score", "knn", code=2
     )
     assert "did you mean 'knn_mean'" in refused
+    (tmp_path / "p-same" / "below").mkdir()
+    for path, place in ((".", "p-shifted"), ("..", "p-same/below")):  # nightly jobs change into the new folder
+        monkeypatch.chdir(tmp_path / place)
+        run("monitor", tmp_path / "run", path, "--out", tmp_path / "from-within")
+    assert batch_names(tmp_path / "from-within") == ["p-shifted", "p-same"]
 
 
 def test_a_monitor_that_could_not_begin_leaves_nothing(tmp_path: Path) -> None:

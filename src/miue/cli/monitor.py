@@ -48,6 +48,7 @@ def monitor(
     """
     from miue.calibration import Calibration
     from miue.calibration.decide import match_classes
+    from miue.common.files import name_of
     from miue.common.folder_kinds import EMPTY_SHARD
     from miue.monitoring.batch import Batch, watched_scores
     from miue.monitoring.folder import PAGE, add_batches, batch_names
@@ -62,7 +63,7 @@ def monitor(
         table = read_given(path, None, classes)
         calibrated.check_weights(table.provenance.weights_sha256)
         match_classes(table, calibrated)
-        batches.append(Batch.of(path.name, table.bags, calibrated, scores))
+        batches.append(Batch.of(name_of(path), table.bags, calibrated, scores))
     trained = sum(batch.trained for batch in batches)
     names = [*batch_names(out), *(batch.name for batch in batches)]
     skipped = [name for row, name in enumerate(names) if name in names[:row]]

@@ -228,6 +228,11 @@ def refuse_unreadable(item: str, path: Path) -> None:
             raise may_not_read(item) from error
 
 
+def name_of(path: Path) -> str:
+    """Return the name of a file or folder, also where its path is ``.`` or ends in ``..``."""
+    return Path(os.path.abspath(path)).name  # noqa: PTH100  # a link keeps its own name
+
+
 def refuse_undecodable_name(path: Path) -> None:
     """Raise where the name of a file is not in the encoding of the system, so that no table can hold it.
 

@@ -13,6 +13,7 @@ from jaxtyping import Float64
 
 from miue.common.arguments import several
 from miue.common.errors import DataError, StorageError, first_repeated, not_a_folder, unknown_name, wrong_type
+from miue.common.files import name_of
 from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.common.tables import read_text_columns
@@ -249,7 +250,7 @@ def _read(folder: Path, metrics: Mapping[str, OwnMetric]) -> _Folder:
     values = _values(path, len(tests))
     if metrics:
         values = [*(one for one in values if one.metric not in metrics), *_own_values(folder, values, metrics)]
-    return _Folder(folder.name, tests, values, shares)
+    return _Folder(name_of(folder), tests, values, shares)
 
 
 def _own_values(folder: Path, values: Sequence[Value], metrics: Mapping[str, OwnMetric]) -> Iterator[Value]:

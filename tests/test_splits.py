@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miue.bags.dataset import BagDataset
-from miue.bags.drawing import draw_folds, draw_one_of_each, group_by_patient, hold_out
+from miue.bags.drawing import draw_folds, draw_one_of_each, folds_for, group_by_patient, hold_out
 from miue.bags.ood_flags import OodFlags
 from miue.cli.pack import data_split
 from miue.common.errors import ConfigError, DataError, StorageError
@@ -255,6 +255,8 @@ def test_bags_are_held_out_by_share_or_number_with_classes_alike() -> None:
     assert len(hold_out(labels, 0.001, seed=1)[1]) == 2  # one of each class at the least
     assert sorted(labels[hold_out(labels, 2, seed=1)[1]]) == [0, 1]  # and as a number
     assert len(hold_out(np.array([0, 0, 1, 1]), 0.9, seed=1)[0]) == 2
+    assert len(hold_out(labels, 0.295, seed=1)[1]) == 18  # of 17.7
+    assert hold_out(labels, 18, seed=2**32 + 1)[1].tolist() == hold_out(labels, 18, seed=1)[1].tolist()
 
 
 @pytest.mark.parametrize("size", [0.1, 0.2, 0.9, 12])
@@ -283,8 +285,40 @@ def test_groups_are_held_out_whole_or_the_lack_is_named() -> None:
         DataError, match=r"got 2 of the rarest class, which no draw divided so.*\(0 as the share\)"
     ):
         hold_out(rare, 0.2, seed=3, groups=of_three)
+    apart = np.array([1, 1, 0, 0, 2, 2, 1]), np.array([1, 3, 0, 2, 3, 1, 0])  # sides may lack a class each
+    with pytest.raises(DataError, match="which no draw divided so"):
+        hold_out(apart[0], 0.3, seed=0, groups=apart[1])
+    with pytest.raises(DataError, match="got 1 of the rarest class;"):
+        hold_out(np.array([0, 1]), 0.5, seed=3, groups=np.array([0, 1]))
     with pytest.raises(DataError, match="bags to hold out: expected two or more of each class"):
         hold_out(np.array([0, 0, 1]), 0.2, seed=3)
+
+
+@pytest.mark.parametrize("number", [12, 40])
+def test_a_number_of_bags_is_held_out_of_groups_as_its_share_is(number: int) -> None:
+    labels, groups = np.arange(60) % 2, np.arange(60) // 4
+    out = hold_out(labels, number, seed=3, groups=groups)[1]
+    assert abs(len(out) - number) <= 4
+    assert out.tolist() == hold_out(labels, number / 60, seed=3, groups=groups)[1].tolist()
+
+
+def test_of_few_patients_one_of_each_class_is_held_out_where_the_share_is_less() -> None:
+    labels, groups = np.repeat([0, 1], 20), np.arange(40) // 5
+    kept, out = hold_out(labels, 0.1, seed=0, groups=groups)
+    assert np.bincount(labels[kept]).tolist() == [15, 15] and np.bincount(labels[out]).tolist() == [5, 5]
+
+
+@pytest.mark.parametrize("share", [0.05, 0.15, 0.3, 0.45, 0.5, 0.7, 0.9, 0.97])
+@pytest.mark.parametrize("groups", [1, 2, 3, 5, 10, 200])
+def test_folds_come_as_near_to_a_share_as_at_most_ten_do(share: float, groups: int) -> None:
+    count, held = folds_for(share, groups)
+    assert 1 <= held < count <= max(2, groups)
+    nearest = min(abs(h / c - share) for c in range(2, min(10, max(2, groups)) + 1) for h in range(1, c))
+    assert abs(held / count - share) <= nearest + 1e-9
+
+
+def test_of_folds_that_are_equally_near_to_a_share_there_are_the_fewest() -> None:
+    assert folds_for(0.55, 5) == (2, 1)  # not 3 of 5, which is nearer by rounding alone
 
 
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.45, 0.6, 0.8])
@@ -306,6 +340,9 @@ def test_a_rare_class_does_not_change_how_much_is_held_out() -> None:
     kept, out = hold_out(labels, 0.2, seed=42, groups=np.arange(110))
     assert np.bincount(labels[out]).tolist()[2] == np.bincount(labels[kept]).tolist()[2] == 1
     assert 20 <= len(out) <= 24
+    for seed in range(5):
+        kept, out = hold_out(labels, 0.8, seed, groups=np.arange(110))
+        assert set(labels[kept]) == set(labels[out]) == {0, 1, 2}
     with pytest.raises(DataError, match="at least 3, one of each class"):
         hold_out(labels, 2, seed=42)
 
@@ -315,6 +352,9 @@ def test_one_bag_of_each_group_is_drawn_and_folds_test_each_bag_once() -> None:
     drawn = {tuple(draw_one_of_each(groups, seed).tolist()) for seed in range(50)}
     assert all(len(rows) == 4 and {1, 4} <= set(rows) for rows in drawn)
     assert len(drawn) == 6  # three bags of a, two of b
+    assert draw_one_of_each(np.array(["b", "a"], object), 0).tolist() == [0, 1]  # not in the order of the names
+    numbered = group_by_patient(["1", "", "1"])
+    assert numbered[0] == numbered[2] != numbered[1]  # patient "1" is not the unknown one of row 1
     labels = np.repeat([0, 1], [20, 10])
     for whole in (None, np.arange(30) // 2):
         tested = [rows for _, rows in draw_folds(labels, 5, 0, groups=whole)]

@@ -119,7 +119,7 @@ def folds_for(share: float, groups: int) -> tuple[int, int]:
     most = max(2, groups)
     pairs = [(count, held) for count in range(2, min(10, most) + 1) for held in range(1, count)]
     pairs.append((min(most, max(2, round(1 / share))), 1))
-    return min(pairs, key=lambda pair: (round(abs(pair[1] / pair[0] - share), 9), pair[0]))
+    return min(pairs, key=lambda pair: round(abs(pair[1] / pair[0] - share), 9))  # the first, of fewest folds
 
 
 def draw_one_of_each(groups: Shaped[np.ndarray, "B"], seed: int) -> Int64[np.ndarray, "groups"]:

@@ -35,13 +35,13 @@ def by_patient(bags: PredictionTable) -> PredictionTable | None:
         return None
     names = np.array(_names(bags.patients[first], bags.bag_ids[first]), object)
     order = names.astype(str).argsort(kind="stable")
-    names, first, of_bag = names[order], first[order], order.argsort()[group_of_bag]
+    names, of_bag = names[order], order.argsort()[group_of_bag]
     counts = np.bincount(of_bag)
 
     def mean(values: np.ndarray) -> np.ndarray:
         return np.bincount(of_bag, values) / counts
 
-    probabilities = np.stack([mean(column) for column in bags.probabilities.T.astype(np.float64)], 1)
+    probabilities = np.stack([mean(column) for column in bags.probabilities.T], 1)
     data = mean(bags.distribution.expected_entropy().double().numpy())
     is_out, is_in = (
         np.bincount(of_bag, flags) == counts

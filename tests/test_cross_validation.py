@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -188,6 +188,52 @@ def test_an_undefined_value_is_left_out_and_counted() -> None:
     assert summarize(values((0, 1, None)), FoldShares(0.5, 0.5)) == Summaries()
 
 
+def test_summaries_are_those_of_numpy_at_every_level() -> None:
+    random, shares = np.random.default_rng(0), FoldShares(0.5, 2.0)
+    keys = [("bags", "accuracy"), ("patients", "accuracy"), ("bags", "ue"), ("bags", "ood_x_auroc")]
+    given = [
+        Value(fold, seed, level, metric, 0.4 + 0.2 * random.random())
+        for level, metric in keys
+        for fold in range(5)
+        for seed in (1, 2, 3)
+        if (fold, seed) != (0, 3)
+    ] + [Value(0, 3, level, metric, None) for level, metric in keys]  # undefined in one run
+    found = summarize(given, shares)
+    assert [(one.level, one.metric) for one in found] == keys
+    for one in found:
+        rows = [v for v in given if (v.level, v.metric) == (one.level, one.metric)]
+        mine = [(v.fold, v.value) for v in rows if v.value is not None]
+        means = np.array([np.mean([value for fold, value in mine if fold == k]) for k in range(5)])
+        share = 0.5 if one.metric == "accuracy" else 2.0
+        half = stats.t.ppf(0.975, 4) * np.sqrt((1 / 5 + share) * means.var(ddof=1))
+        assert one.runs == 14 and one.mean == pytest.approx(means.mean())
+        assert one.std == pytest.approx(np.std([value for _, value in mine], ddof=1))
+        assert (one.low, one.high) == pytest.approx((means.mean() - half, means.mean() + half))
+    (seeds,) = summarize(values((0, 1, 0.5), (0, 2, 0.51), (0, 3, 0.53)), shares)  # of one fold, and not widened
+    half = stats.t.ppf(0.975, 2) * np.std([0.5, 0.51, 0.53], ddof=1) / np.sqrt(3)
+    assert (seeds.low, seeds.high) == pytest.approx((seeds.mean - half, seeds.mean + half))
+
+
+def test_values_that_differ_by_rounding_alone_have_no_interval() -> None:
+    (same,) = summarize(values((0, 1, 0.1 + 0.2), (1, 1, 0.3)), FoldShares(0.5, 0.5))
+    assert same.low is same.high is None
+    (close,) = summarize(values((0, 1, 0.3), (1, 1, 0.305)), FoldShares(0.5, 0.5))
+    assert close.low is not None
+
+
+def test_summaries_print_shares_in_percent_and_the_first_eight_metrics() -> None:
+    runs = [Value(fold, 1, "bags", name, 0.25 + 0.1 * fold) for name in ("accuracy", "nll") for fold in (0, 1)]
+    found = summarize(runs, FoldShares(0.0, 0.0))
+    half = stats.t.ppf(0.975, 1) * 0.05
+    rows = found.as_table().rows
+    assert rows[0] == ("accuracy", "bags", "30.00 ± 7.07", f"0.00 to {100 * (0.3 + half):.2f}", "2")
+    assert rows[1] == ("nll", "bags", "0.3000 ± 0.0707", f"0.0000 to {0.3 + half:.4f}", "2")
+    for count, notes in ((8, 1), (10, 2)):
+        (table,) = Summaries([found[0]] * count).tables()
+        assert len(table.rows) == 8 and len(table.notes) == notes
+    assert table.notes[1] == "2 more metrics: to_frame()"
+
+
 @pytest.mark.long
 def test_the_command(tmp_path: Path) -> None:
     miue.write_store(tmp_path / "store", separable_bags(24))
@@ -287,6 +333,142 @@ def test_bags_that_every_fold_tests_do_not_widen_what_is_not_computed_on_them() 
         assert found.of_metric("ood_x_auroc") == found.of_metric("ue") == found.tested
     same = FoldShares.of([True] * 4, [["test", "train", "train", "validation"]] * 2)
     assert same == FoldShares(0.5, 0.5)
+    of_labeled = FoldShares.of([True, False, True, True], [["test", "test", "train", "train"]] * 2)
+    assert of_labeled == FoldShares(0.5, 1.0)
+    mixed = FoldShares.of(  # without a label, or tested and never trained on
+        [True, True, False, True], [["test", "train", "test", "test"], ["train", "test", "train", ""]]
+    )
+    assert mixed == FoldShares(judged=(1 + 1 / 2) / 2, tested=(3 + 1 / 2) / 2)
+
+
+def write_cross_validation(
+    folder: Path,
+    runs: Sequence[tuple[int, int, str, str, float | None]],
+    *,
+    test: tuple[int, ...] = (0, 1, 2),
+    unused: str = "train",
+    label: str = "x",
+) -> Path:
+    """A finished cross-validation of three folds, each with one of six labeled bags to test."""
+    folder.mkdir()
+    lines = ["far,,test,test,test", "unlabeled,,test,train,train"]
+    for row in range(6):
+        parts = ["test" if row == one else "train" if row in test else unused for one in test]
+        lines.append(f"b{row},{label},{','.join(parts)}")
+    (folder / "splits.csv").write_text("\n".join(["bag_id,label,fold_0,fold_1,fold_2", *lines]))
+    rows = [",".join("" if cell is None else str(cell) for cell in run) for run in runs]
+    (folder / "runs.csv").write_text("\n".join(["fold,seed,level,metric,value", *rows]))
+    return folder
+
+
+@pytest.mark.parametrize("unused", ["train", ""])
+def test_differences_are_between_means_over_seeds_on_the_folds_that_both_have(unused: str, tmp_path: Path) -> None:
+    random, folders = np.random.default_rng(0), []
+    names = ("accuracy", "auroc", "ood_x_auroc", "mcc")
+    of_name: dict[str, np.ndarray] = {}
+    for name in ("a", "b"):
+        of_name[name] = random.random((3, 2, 4))  # folds, seeds, metrics
+        of_name[name][0, 0, 0] = 0.0
+        undefined = {("b", 1, "auroc"), ("a", 0, "mcc"), ("b", 1, "mcc"), ("b", 2, "mcc")}  # mcc: in one of both
+        runs = [
+            (fold, seed, "bags", metric, None if (name, fold, metric) in undefined else value)
+            for fold in range(3)
+            for seed in (1, 2)
+            for metric, value in zip(names, of_name[name][fold, seed - 1], strict=True)
+        ]
+        runs += [(fold, 1, "patients", "nll", 0.5) for fold in range(3) if name == "b"]
+        folders.append(write_cross_validation(tmp_path / name, runs, unused=unused if name == "b" else "train"))
+    first, second = compare(folders)
+    assert first.differences == {} and second.same_tests
+    assert {metric for _, metric in second.differences} == {"accuracy", "auroc", "ood_x_auroc"}
+    trained = (2, 3, 3) if unused == "" else (5, 6, 6)  # the larger share counts
+    judged, tested = (float(np.mean(np.divide(count, trained))) for count in ((1, 1, 1), (3, 2, 2)))
+    for metric, kept, share in ((0, [0, 1, 2], judged), (1, [0, 2], judged), (2, [0, 1, 2], tested)):
+        pairs = [of_name[name][kept, :, metric].mean(1) for name in ("b", "a")]
+        wanted, found = paired_difference(pairs[0], pairs[1], share), second.differences["bags", names[metric]]
+        assert found.mean == pytest.approx(wanted.mean) and found.p == pytest.approx(wanted.p)
+    numbers, difference = second.numbers()["bags", "accuracy"], second.differences["bags", "accuracy"]
+    assert (numbers["difference"], numbers["p"]) == (difference.mean, difference.p)
+    assert first.numbers()["bags", "accuracy"]["p"] is None
+
+
+def test_a_comparison_shows_each_metric_and_names_what_has_no_difference(tmp_path: Path) -> None:
+    metrics = {"bags": ("accuracy", "nll", "mine"), "patients": ("nll",), "instances": ("brier",)}
+    folders = []
+    for name, offset, step in (("a", 0.0, 2e-4), ("b", 0.01, 1e-4), ("c", 0.2, 0.0), ("d", 0.0, 0.0)):
+        runs = [
+            (fold, 1, level, metric, None if name == "d" else 0.3 + offset + step * fold**2)
+            for level, of_level in metrics.items()
+            for metric in of_level
+            for fold in range(3)
+        ]
+        test = (3, 4, 5) if name == "c" else (0, 1, 2)
+        folders.append(write_cross_validation(tmp_path / name, runs, test=test))
+    table = compare(folders).as_table()
+    assert table.heading == ("", "runs", "accuracy", "nll", "mine")
+    assert table.rows[1][2:4] == ("31.0 ± 0.0 (+1.0, p < 0.005)", "0.310 ± 0.000 (+0.010, p < 0.005)")
+    assert table.rows[2] == ("c", "3", "50.0 ± 0.0", "0.500 ± 0.000", "0.500 ± 0.000")
+    assert table.rows[3] == ("d", "0", "—", "—", "—")
+    assert table.notes[0].endswith(" Without a difference, since their folds test other bags: c.")
+    assert "other bags" not in compare(folders[:2]).as_table().notes[0]
+    assert compare(folders).as_table("patients").heading == ("", "runs", "nll")
+    assert compare(folders).as_table("instances").heading == ("", "runs", "brier")
+    with pytest.raises(ConfigError, match="level 'bag'"):
+        compare(folders).as_table("bag")
+    with pytest.raises(ConfigError, match="metric 'accuracy'"):
+        compare(folders).as_table("patients", ["accuracy"])
+    with pytest.raises(DataError, match="'a': expected folders of different names, got 2 of this name"):
+        compare([folders[0], folders[1], folders[0]])
+    with pytest.raises(ConfigError, match="several folders"):
+        compare([])
+    better = [(fold, 1, "bags", "nll", 0.3 + gain) for fold, gain in enumerate((0.1, 0.11, 0.13))]
+    cell = compare([folders[0], write_cross_validation(tmp_path / "e", better)]).as_table().rows[1][3]
+    assert cell == "0.413 ± 0.015 (+0.113, p 0.01)"
+    relabeled = write_cross_validation(tmp_path / "y", [(k, 1, "bags", "nll", 0.5) for k in range(3)], label="y")
+    assert not compare([folders[0], relabeled])[1].same_tests
+
+
+def test_a_p_value_is_that_of_both_sides() -> None:
+    better, worse = np.array([0.9, 0.8, 0.85, 0.7]), np.array([0.8, 0.82, 0.8, 0.71])
+    assert paired_difference(worse, better, 0.25).p == paired_difference(better, worse, 0.25).p
+    assert paired_difference(better[:2], worse[:2], 0.0).p == pytest.approx(
+        stats.ttest_rel(better[:2], worse[:2]).pvalue
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda rows: [*rows, rows[0]], "each metric once, got accuracy of bags twice in fold 0, seed 1"),
+        (
+            lambda rows: rows[1:],
+            "every metric in each of 3 folds of every seed, got no accuracy of bags in fold 0",
+        ),
+        (lambda rows: [*rows, "3,1,bags,nll,0.5"], "the 3 folds of splits.csv, got fold 3, seed 1"),
+        (lambda rows: [*rows, "0,1,bags,other,inf"], "got NaN or infinity"),
+        (lambda rows: [*rows, "0,1,bags,ood_x_auroc,0.5", "2,1,patients,nll,0.5"], None),
+    ],
+)
+def test_runs_that_are_not_whole_are_named(
+    change: Callable[[list[str]], list[str]], said: str | None, tmp_path: Path
+) -> None:
+    runs = [(fold, 1, "bags", metric, 0.5) for fold in range(3) for metric in ("accuracy", "nll")]
+    folder = write_cross_validation(tmp_path / "cv", runs)
+    heading, *rows = (folder / "runs.csv").read_text().splitlines()
+    (folder / "runs.csv").write_text("\n".join([heading, *change(rows)]))
+    if said is None:  # what is out of distribution, or a level, may be there in some folds alone
+        assert compare([folder])[0].summaries["bags", "ood_x_auroc"].runs == 1
+        return
+    with pytest.raises(StorageError, match=said):
+        compare([folder])
+
+
+def test_splits_of_a_comparison_need_folds_with_bags_to_train_on(tmp_path: Path) -> None:
+    folder = write_cross_validation(tmp_path / "cv", [(0, 1, "bags", "nll", 0.5)])
+    for text in ("bag_id,label,fold_0\na,0,test\n", "bag_id,label\na,0\n", "bag_id,fold_0\na,train\n"):
+        (folder / "splits.csv").write_text(text)
+        with pytest.raises(StorageError, match="each with bags to train on"):
+            compare([folder])
 
 
 def test_a_p_value_is_the_same_whichever_is_first(tmp_path: Path) -> None:

@@ -206,6 +206,23 @@ def test_cross_validations_are_compared_by_them(tmp_path: Path) -> None:
     table = own.as_table()
     assert table.heading[-2:] == ("f1", "size") and plain.as_table().heading == table.heading[:-2]
     assert table.rows[0][-1] == "112.000 ± 0.000"
+    listed = (tmp_path / "a" / "runs.csv").read_text()
+    stored = "".join(f"{fold},{seed},bags,size,7\n" for fold in (0, 1) for seed in (1, 2))
+    (tmp_path / "a" / "runs.csv").write_text(listed + stored)  # of another function of that name
+    assert (
+        compare(folders, metrics={"size": lambda table: 100 + len(table)})[0].summaries["bags", "size"].mean == 112
+    )
+    of_runs = {  # a value of its own in each run
+        (fold, seed): read_predictions(tmp_path / f"a/fold_{fold}/seed_{seed}/predictions").bags
+        for fold in (0, 1)
+        for seed in (1, 2)
+    }
+    of_train = make_folds(bags, 2).assign(bags, 0).splits.count("train")
+    firsts = {key: float(bags.probabilities[0, 1]) for key, bags in of_runs.items()}
+    first = compare(folders, metrics={"first": lambda table: float(table.probabilities[0, 1])})[0]
+    means = [np.mean([firsts[fold, seed] for seed in (1, 2)]) for fold in (0, 1)]
+    half = stats.t.ppf(0.975, 1) * np.sqrt(1 / 2 + 12 / of_train) * np.std(means, ddof=1)
+    assert first.summaries["bags", "first"].high == pytest.approx(np.mean(means) + half)
     (tmp_path / "b" / "fold_1" / "seed_2" / "predictions" / "bags.csv").unlink()
     assert compare(folders)
     with pytest.raises(DataError, match="expected the table bags.csv"):

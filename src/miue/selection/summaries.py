@@ -151,7 +151,7 @@ def summarize(values: Sequence[Value], shares: FoldShares) -> Summaries:
         means = np.array([np.mean([v.value for v in defined if v.fold == k]) for k in folds])
         groups, share = (means, shares.of_metric(metric)) if len(folds) > 1 else (numbers, 0.0)
         low = high = None
-        if len(groups) > 1 and np.ptp(groups) > ROUNDING:
+        if np.ptp(groups) > ROUNDING:
             half = t.ppf(0.5 + CONFIDENCE / 2, len(groups) - 1) * standard_error(groups, share)
             low, high = float(groups.mean() - half), float(groups.mean() + half)
             low = max(0.0, low) if is_built_in(metric) else low

@@ -156,6 +156,7 @@ def test_at_most_the_bound_is_stored_and_each_point_is_a_training_instance(
 
 def test_no_more_than_the_bound_instances_are_stored() -> None:
     assert len(fitted(NearestNeighbors, torch.randn(4_099, 2)).get_buffer("points")) == 4_096
+    assert len(fitted(Typicality, torch.randn(2_050, 2)).get_buffer("points")) == 1_024
 
 
 def test_the_seed_alone_decides_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +220,7 @@ def test_the_reconstruction_error_is_the_residual_of_sklearns_components(width: 
 
 
 def test_directions_in_which_training_features_do_not_vary_are_no_components() -> None:
-    varying = features_of(61, 3)
+    varying = features_of(61, 3) * torch.tensor([1.0, 1.0, 1e-5])  # little, but more than rounding
     training = torch.cat([varying, torch.full((61, 8), 0.1, dtype=torch.float64)], 1)
     moved = training.clone()
     moved[:, 7] += 2.0
@@ -355,6 +356,9 @@ def test_too_few_instances_for_a_covariance_are_refused(distance: type[FeatureDi
     training = torch.tensor([[0.0, 0.0, 0.0], [1.0, 2.0, 4.0]])
     with pytest.raises(DataError, match="variance in all 3 directions, got 2 instances with variance in"):
         fitted(distance, training)
+    if distance is Mahalanobis:
+        with pytest.raises(DataError, match="variance in all 2 directions, got 2 instances with variance in 1;"):
+            fitted(distance, training[:, :2])
 
 
 def test_a_class_of_one_instance_has_no_density_and_is_named(

@@ -36,6 +36,7 @@ from miue.scores import (
     count_statistics,
     image_statistics,
 )
+from miue.scores.logs import floors_of, typical_rounding
 from miue.scores.whitening import fit_whitening
 
 SETTINGS = {"max_epochs": 2, "seed": 1}
@@ -107,8 +108,12 @@ def test_grey_images_stored_in_three_equal_channels_are_told_from_colored_ones()
     assert within.max() < 100 < score.score(image_statistics(torch.from_numpy(images_of(7, seed=3)))).min()
 
 
-def test_the_distance_of_statistics_is_that_of_sklearns_shrunk_covariance_of_standardized_columns() -> None:
-    rows = torch.randn(211, 5, dtype=torch.float64) @ torch.randn(5, 5, dtype=torch.float64) + 3
+@pytest.mark.parametrize("apart", [1.0, 0.01])
+def test_the_distance_of_statistics_is_that_of_sklearns_shrunk_covariance_of_standardized_columns(
+    apart: float,
+) -> None:
+    rows = torch.randn(2_011, 5, dtype=torch.float64) @ torch.randn(5, 5, dtype=torch.float64) + 3
+    rows[:, 4] = apart * rows[:, 4] + rows[:, 3]  # 0.01: columns that are nearly the same
     standardized = ((rows - rows.mean(0)) / rows.std(0, correction=0)).numpy()
     expected = np.sqrt(LedoitWolf(assume_centered=True).fit(standardized).mahalanobis(standardized))
     score = ImageStatistics.fit(rows, None, generator=GENERATOR)
@@ -137,14 +142,16 @@ def test_typicality_of_new_instances_is_about_that_of_four_standard_numbers() ->
     assert 3.2 < float(score.score(new).square().mean()) < 4.5  # its points are not among those it is fitted to
 
 
-def test_typicality_is_the_mahalanobis_distance_of_the_logs_of_four_numbers() -> None:
+@pytest.mark.parametrize("varying", [7, 2])
+def test_typicality_is_the_mahalanobis_distance_of_the_logs_of_four_numbers(varying: int) -> None:
     """By scikit-learn, of features with components of very different variances."""
     random, seed = np.random.default_rng(4), 5
     training, new = (random.normal(size=(count, 7)) * 3.0 ** -np.arange(7) + 0.5 for count in (400, 50))
+    training[:, varying:] = new[:, varying:] = 0.5  # of two directions, fewer than half of seven
     score = Typicality.fit(torch.from_numpy(training), None, generator=torch.Generator().manual_seed(seed))
     order = torch.randperm(400, generator=torch.Generator().manual_seed(seed)).numpy()
     stored, others = training[order[:200]], training[order[200:]]
-    components = PCA(3).fit(training)
+    components = PCA(min(3, varying)).fit(training)
 
     def numbers(rows: np.ndarray) -> np.ndarray:
         inside = components.transform(rows)
@@ -159,10 +166,11 @@ def test_typicality_is_the_mahalanobis_distance_of_the_logs_of_four_numbers() ->
         )
 
     inside_deviation = components.transform(training).std(0)
-    usual = np.log(numbers(others))
+    floors = np.array([0, 1e-5 * np.sqrt((others**2).sum(1).mean()), 0, 0])
+    usual = np.log(np.maximum(numbers(others), floors))
     standardize = StandardScaler().fit(usual)
     shrunk = LedoitWolf(assume_centered=True).fit(standardize.transform(usual))
-    asked = standardize.transform(np.maximum(np.log(numbers(new)), usual.min(0)))
+    asked = standardize.transform(np.maximum(np.log(np.maximum(numbers(new), floors)), usual.min(0)))
     np.testing.assert_allclose(score.score(torch.from_numpy(new)), np.sqrt(shrunk.mahalanobis(asked)), rtol=1e-6)
 
 
@@ -180,6 +188,13 @@ def test_points_are_those_of_the_neighbors_up_to_rounding_alone() -> None:
         assert typicality.points_are_first_of(neighbors) is same
     neighbors.points = points[: len(typicality.points) - 1]
     assert not typicality.points_are_first_of(neighbors)
+    neighbors.points = points
+    for name in ("mean", "components"):
+        fitted = neighbors.get_buffer(name)
+        setattr(neighbors, name, fitted + 1e-3)
+        assert not typicality.points_are_first_of(neighbors)
+        setattr(neighbors, name, fitted)
+    assert typicality.points_are_first_of(neighbors)
 
 
 def test_typicality_sees_features_that_are_nearer_than_usual_where_the_neighbors_do_not() -> None:
@@ -203,6 +218,31 @@ def test_typicality_of_any_width_and_of_repeated_instances_is_finite(width: int)
     training = torch.randn(23, width).repeat(3, 1)
     score = Typicality.fit(training, None, generator=GENERATOR)
     assert score.score(torch.cat([training, torch.zeros(1, width), 100 + training[:1]])).isfinite().all()
+
+
+def test_typicality_takes_at_least_four_instances() -> None:
+    assert Typicality.fit(torch.randn(4, 3), None, generator=GENERATOR).score(torch.randn(7, 3)).isfinite().all()
+    with pytest.raises(DataError, match="at least 4 instances for the distance 'typicality', got 3"):
+        Typicality.fit(torch.randn(3, 3), None, generator=GENERATOR)
+
+
+def test_typicality_does_not_see_rounding_between_copies_of_long_features() -> None:
+    rows = torch.randn(600, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rows[:200] = 0.4
+    copies = [
+        (rows + 5000) * (1 + 2e-7 * torch.randn(600, 20, generator=torch.Generator().manual_seed(seed)))
+        for seed in (1, 2)
+    ]
+    score = Typicality.fit(copies[0], None, generator=GENERATOR)
+    torch.testing.assert_close(score.score(copies[1])[:200], score.score(copies[0])[:200], rtol=0, atol=5e-3)
+
+
+def test_what_is_less_than_a_ten_thousandth_of_the_usual_score_counts_as_rounding() -> None:
+    scores = torch.rand(61, 2, dtype=torch.float64) + torch.tensor([0.0, 5.0])
+    scores[7] = torch.tensor([1e-9, 0.3])
+    limits = 1e-4 * np.sqrt((scores.numpy() ** 2).mean(0))
+    np.testing.assert_allclose(typical_rounding(scores), limits)
+    np.testing.assert_allclose(floors_of(scores), [limits[0], 0.3])
 
 
 @pytest.mark.parametrize("offset", [0.0, 50.0])
@@ -302,17 +342,31 @@ def test_vim_adds_the_scaled_residual_to_the_energy(offset: int) -> None:
     expected = abs(largest.mean()) / residual.mean() * residual + energy
     np.testing.assert_allclose(VirtualLogit.fit(rows, None, generator=GENERATOR).score(rows), expected, rtol=1e-9)
     np.testing.assert_allclose(Energy.fit(two, None, generator=GENERATOR).score(two), energy)
+    for kind, single in ((VirtualLogit, rows.float()), (Energy, two.float())):
+        of_single, of_double = (kind.fit(given, None, generator=GENERATOR) for given in (single, single.double()))
+        for name, fitted in of_double.state_dict().items():
+            assert fitted.dtype == torch.float64
+            torch.testing.assert_close(of_single.get_buffer(name), fitted, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e6])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_vim_of_features_without_residual_is_the_energy(dtype: torch.dtype) -> None:
+def test_vim_of_features_without_residual_is_the_energy(dtype: torch.dtype, scale: float) -> None:
     random = np.random.default_rng(0)
-    encoded = random.normal(size=(60, 3)) @ random.normal(size=(3, 11))  # three of at most five components
+    encoded = scale * random.normal(size=(60, 3)) @ random.normal(size=(3, 11))  # three of at most five components
     rows = torch.from_numpy(np.hstack([encoded, random.normal(size=(60, 2))])).to(dtype)
     score = VirtualLogit.fit(rows, None, generator=GENERATOR)
     np.testing.assert_array_equal(score.score(rows), rows[:, -2].double())
     moved = rows + 0.1
     np.testing.assert_array_equal(score.score(moved), moved[:, -2].double())
+
+
+def test_vim_keeps_a_residual_that_is_small_and_no_rounding() -> None:
+    random = np.random.default_rng(0)
+    encoded = random.normal(size=(60, 3)) @ random.normal(size=(3, 11)) + 1e-5 * random.normal(size=(60, 11))
+    rows = torch.from_numpy(np.hstack([encoded, random.normal(size=(60, 2))]))
+    score = VirtualLogit.fit(rows, None, generator=GENERATOR).score(rows) - rows[:, -2]
+    assert float(score.mean()) == pytest.approx(abs(float(rows[:, -1].mean())))
 
 
 def test_the_combination_is_standardized_at_each_level_and_counts_what_is_higher_than_usual_alone() -> None:
@@ -326,6 +380,11 @@ def test_the_combination_is_standardized_at_each_level_and_counts_what_is_higher
         z = (logs - logs.mean(0)) / logs.std(0, correction=0)
         torch.testing.assert_close(values, z.clamp(min=0).square().sum(1).sqrt())
     assert not score.score(torch.full((3, 2), 1e-9, dtype=torch.float64)).any()
+    alone = Combined.fit(scores, None, generator=GENERATOR)  # each instance as a bag
+    torch.testing.assert_close(alone.score(scores), score.score(scores))
+    assert isinstance(alone, Combined)
+    for values in alone.score_bags(scores, Segments.of(*[1] * 55)).values():
+        torch.testing.assert_close(values, score.score(scores))
 
 
 @pytest.mark.parametrize("value", [0.0, 2.0])

@@ -14,6 +14,7 @@ import miue
 from miue.bags.coords import Coords
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.files import atomic_file
+from miue.pathology.export import folders
 from miue.pathology.export.folders import Export, Share, SlideWriter, export_side_by_side
 from miue.pathology.export.kinds import KINDS
 from miue.predictions.folder import Predictions, read_predictions
@@ -56,6 +57,8 @@ def test_shards_write_the_files_of_one_process(saved: Path, tmp_path: Path, kind
     assert shards == whole and shards.slides == 5
     assert ["unplaced" in line for line in whole.left_out] == [True, False] and "'lone'" in whole.left_out[1]
     assert contents(tmp_path / "shards") == contents(tmp_path / "whole") and len(contents(tmp_path / "whole")) == 6
+    with pytest.raises(StorageError, match="shards"):  # which is there
+        export_side_by_side(saved, tmp_path / "shards", kind, Executor(), **given)
     again = {**given, "overwrite": True, "patch_size": 64}
     assert export_side_by_side(saved, tmp_path / "shards", kind, Executor(), **again).slides == 6
 
@@ -110,9 +113,21 @@ def test_what_a_killed_worker_leaves_is_removed(
     assert {path.name for path in (tmp_path / "out").iterdir()} == files
 
 
-def test_patch_sizes_are_known_of_all_slides_in_each_shard(tmp_path: Path) -> None:
+def test_patch_sizes_are_known_of_all_slides_in_each_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ids = ["a", "a", "lone"]
     instances = prediction_table(alpha_of(3), ids, np.array([[0, 0], [512, 0], [9, 9]]))
     predictions = Predictions(prediction_table(alpha_of(2, 1), ["a", "lone"]), instances)
     writer = SlideWriter.of(predictions, Export("arrays", {}))
     assert writer.write_to(tmp_path, Shard(2, 2)) == Share({"lone": "lone.h5"}, 1, [], [])
+    reported: list[float] = []
+    monkeypatch.setattr(folders, "report_share", reported.append)
+    writer.write_to(tmp_path)
+    assert reported == [0, 1 / 2]
+
+
+def test_a_slide_of_which_nothing_is_drawn_has_a_file(saved: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"classes": ["tumour"], "threshold": 1.0, "skip_bad": True, "patch_size": 64}
+    written = miue.export(read_predictions(saved), tmp_path / "out", "geojson", **given)
+    assert (written.slides, written.objects) == (6, 0) and len(list((tmp_path / "out").glob("*.geojson"))) == 6

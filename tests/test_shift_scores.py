@@ -188,6 +188,8 @@ def test_points_are_those_of_the_neighbors_up_to_rounding_alone() -> None:
         assert typicality.points_are_first_of(neighbors) is same
     neighbors.points = points[: len(typicality.points) - 1]
     assert not typicality.points_are_first_of(neighbors)
+    neighbors.points = points + 1e-3
+    assert not typicality.points_are_first_of(neighbors)
     neighbors.points = points
     for name in ("mean", "components"):
         fitted = neighbors.get_buffer(name)
@@ -318,8 +320,9 @@ def test_typicality_of_fewer_instances_than_components_is_not_measured_in_roundi
 
 def test_the_class_density_is_that_of_scipys_mixture() -> None:
     labels = torch.arange(211) % 3
-    training = torch.randn(211, 5, dtype=torch.float64) + 2 * labels.unsqueeze(1)
-    unseen = torch.randn(31, 5, dtype=torch.float64)
+    mix = torch.randn(5, 5, dtype=torch.float64)  # correlated: uncorrelated features are shrunk to a diagonal
+    training = torch.randn(211, 5, dtype=torch.float64) @ mix + 2 * labels.unsqueeze(1)
+    unseen = torch.randn(31, 5, dtype=torch.float64) @ mix
     logs = []
     for label in range(3):
         rows = training[labels == label].numpy()
@@ -380,11 +383,30 @@ def test_the_combination_is_standardized_at_each_level_and_counts_what_is_higher
         z = (logs - logs.mean(0)) / logs.std(0, correction=0)
         torch.testing.assert_close(values, z.clamp(min=0).square().sum(1).sqrt())
     assert not score.score(torch.full((3, 2), 1e-9, dtype=torch.float64)).any()
+    single = scores.float()
+    of_single, of_double = (Combined.fit(given, None, generator=GENERATOR) for given in (single, single.double()))
+    for name, fitted in of_double.state_dict().items():
+        torch.testing.assert_close(of_single.get_buffer(name), fitted, rtol=1e-12, atol=1e-12)
     alone = Combined.fit(scores, None, generator=GENERATOR)  # each instance as a bag
     torch.testing.assert_close(alone.score(scores), score.score(scores))
     assert isinstance(alone, Combined)
     for values in alone.score_bags(scores, Segments.of(*[1] * 55)).values():
         torch.testing.assert_close(values, score.score(scores))
+
+
+def test_the_combination_takes_zero_as_the_smallest_score_of_its_level() -> None:
+    scores, segments = torch.rand(55, 2, dtype=torch.float64) + 0.1, Segments.of(1, 7, 31, 2, 1, 13)
+    scores[:8] = scores[9:39] = 0.0  # two bags of zeros; the third has one instance that is not, and a small mean
+    score = Combined.fit_bags(scores, segments)
+    new = 3 * torch.rand(55, 2, dtype=torch.float64)
+    for kind, values in score.score_bags(new, segments).items():
+        usual, asked = (
+            np.stack([bag_distances(column, segments)[kind].numpy() for column in rows.T], 1)
+            for rows in (scores, new)
+        )
+        logs = np.log(np.where(usual > 0, usual, [column[column > 0].min() for column in usual.T]))
+        z = (np.log(asked) - logs.mean(0)) / logs.std(0)
+        np.testing.assert_allclose(values, np.linalg.norm(np.maximum(z, 0), axis=1))
 
 
 @pytest.mark.parametrize("value", [0.0, 2.0])

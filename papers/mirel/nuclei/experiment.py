@@ -117,6 +117,14 @@ METHOD_SETUPS = {
         method="deterministic",
         settings={**PATIENT, "augmentation": "rotate-flip"},
     ),
+    "one-sided-log-sum-exp-deep-ensemble": MethodSetup(
+        "one-sided log-sum-exp, deep ensemble of 5",
+        {"method.size": 5},
+        (BAG_OF_ONE,),
+        LOG_SUM_EXP,
+        "deep-ensemble",
+        {**PATIENT, "precision": "bf16-mixed"},
+    ),
     "one-sided-log-sum-exp-mc-dropout": MethodSetup(
         "one-sided log-sum-exp, MC dropout, 10 draws",
         estimators=(BAG_OF_ONE,),

@@ -53,14 +53,17 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_shards_write_the_files_of_one_process(saved: Path, tmp_path: Path, kind: str) -> None:
     given = {"skip_bad": True, **OPTIONS.get(kind, {})}
     whole = miue.export(read_predictions(saved), tmp_path / "whole", kind, **given)
-    shards = export_side_by_side(saved, tmp_path / "shards", kind, Executor(), **given)
+    shards = export_side_by_side(read_predictions(saved), saved, tmp_path / "shards", kind, Executor(), **given)
     assert shards == whole and shards.slides == 5
     assert ["unplaced" in line for line in whole.left_out] == [True, False] and "'lone'" in whole.left_out[1]
     assert contents(tmp_path / "shards") == contents(tmp_path / "whole") and len(contents(tmp_path / "whole")) == 6
     with pytest.raises(StorageError, match="shards"):  # which is there
-        export_side_by_side(saved, tmp_path / "shards", kind, Executor(), **given)
+        export_side_by_side(read_predictions(saved), saved, tmp_path / "shards", kind, Executor(), **given)
     again = {**given, "overwrite": True, "patch_size": 64}
-    assert export_side_by_side(saved, tmp_path / "shards", kind, Executor(), **again).slides == 6
+    assert (
+        export_side_by_side(read_predictions(saved), saved, tmp_path / "shards", kind, Executor(), **again).slides
+        == 6
+    )
 
 
 @pytest.mark.long
@@ -81,16 +84,26 @@ def test_processes_write_the_files_of_one(saved: Path, tmp_path: Path) -> None:
 
 def test_the_first_slide_that_fails_stops_all_shards_and_nothing_is_written(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="slide 'unplaced': expected a position of every patch"):
-        export_side_by_side(saved, tmp_path / "out", "arrays", Executor())
+        export_side_by_side(read_predictions(saved), saved, tmp_path / "out", "arrays", Executor())
     (tmp_path / "slides").mkdir()
     with pytest.raises(StorageError, match="slide 'slide 0'"):
-        export_side_by_side(saved, tmp_path / "out", "heatmap", Executor(), slides=tmp_path / "slides")
+        export_side_by_side(
+            read_predictions(saved), saved, tmp_path / "out", "heatmap", Executor(), slides=tmp_path / "slides"
+        )
     with pytest.raises(DataError, match="expected at least one slide to write, got none .*'slide 0'"):
         export_side_by_side(
-            saved, tmp_path / "out", "heatmap", Executor(), slides=tmp_path / "slides", skip_bad=True
+            read_predictions(saved),
+            saved,
+            tmp_path / "out",
+            "heatmap",
+            Executor(),
+            slides=tmp_path / "slides",
+            skip_bad=True,
         )
     with pytest.raises(ConfigError, match="class 'tumor'"):
-        export_side_by_side(saved, tmp_path / "out", "heatmap", Executor(), class_name="tumor")
+        export_side_by_side(
+            read_predictions(saved), saved, tmp_path / "out", "heatmap", Executor(), class_name="tumor"
+        )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p", "slides"]
 
 
@@ -107,7 +120,7 @@ def test_what_a_killed_worker_leaves_is_removed(
         return write(self, folder, shard, **options)
 
     monkeypatch.setattr(SlideWriter, "write_to", leaves_half_a_file)
-    export_side_by_side(saved, tmp_path / "out", "arrays", Executor(), skip_bad=True)
+    export_side_by_side(read_predictions(saved), saved, tmp_path / "out", "arrays", Executor(), skip_bad=True)
     assert len(halves) == 7
     files = {"slide 0.h5", "slide 1.h5", "slide 2.h5", "slide 3.h5", "a_b.h5", "export.json"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == files

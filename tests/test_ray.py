@@ -66,8 +66,9 @@ def test_a_cluster_predicts_and_exports_the_same_bytes_as_one_process(cluster: A
     write_predictions(miue.Model.load(tmp_path / "run"), bags, request, tmp_path / "b" / "predictions")
     assert contents(tmp_path / "a" / "predictions") == contents(tmp_path / "b" / "predictions")
     predictions_of_two_slides().save(tmp_path / "slides")
-    export_side_by_side(tmp_path / "slides", tmp_path / "a" / "overlays", "geojson", on(cluster))
-    miue.export(miue.read_predictions(tmp_path / "slides"), tmp_path / "b" / "overlays", "geojson")
+    slides = miue.read_predictions(tmp_path / "slides")
+    export_side_by_side(slides, tmp_path / "slides", tmp_path / "a" / "overlays", "geojson", on(cluster))
+    miue.export(slides, tmp_path / "b" / "overlays", "geojson")
     assert {"overlays/007.geojson", "overlays/b.geojson"} <= set(contents(tmp_path / "a" / "overlays"))
     assert contents(tmp_path / "a" / "overlays") == contents(tmp_path / "b" / "overlays")
 

@@ -120,10 +120,10 @@ METHOD_SETUPS = {
     "one-sided-log-sum-exp-deep-ensemble": MethodSetup(
         "one-sided log-sum-exp, deep ensemble of 5",
         {"method.size": 5},
-        (BAG_OF_ONE,),
-        LOG_SUM_EXP,
-        "deep-ensemble",
-        {**PATIENT, "precision": "bf16-mixed"},
+        estimators=(BAG_OF_ONE,),
+        network=LOG_SUM_EXP,
+        method="deep-ensemble",
+        settings={**PATIENT, "precision": "bf16-mixed"},
     ),
     "one-sided-log-sum-exp-mc-dropout": MethodSetup(
         "one-sided log-sum-exp, MC dropout, 10 draws",

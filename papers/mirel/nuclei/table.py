@@ -73,9 +73,8 @@ def _heading(results: Path, seeds: Sequence[int]) -> list[str]:
 def _whole_repetitions(results: Path, method: str, seeds: Sequence[int]) -> dict[int, list[list[Result]]]:
     whole = {}
     for seed in seeds:
-        tasks = [Fold(method, seed, fold) for fold in range(FOLDS)]
-        folds = [read_results(task.path(results), task.run) for task in tasks]
-        read = [fold for fold in folds if fold is not None]
+        folds = [Fold(method, seed, number) for number in range(FOLDS)]
+        read = [of_fold for fold in folds if (of_fold := read_results(fold.path(results), fold.run)) is not None]
         if len(read) == FOLDS:
             whole[seed] = read
     return whole

@@ -254,7 +254,7 @@ def _write(
 
     if executor.is_local:
         return export(predictions, out, kind, **options)
-    return export_side_by_side(folder, out, kind, executor, **options)
+    return export_side_by_side(predictions, folder, out, kind, executor, **options)
 
 
 def parse_bounds(text: str | None) -> tuple[int, int]:

@@ -24,9 +24,8 @@ from miue.model.predict import NoReadableBag, batches_of
 from miue.model.shards import EmptyShard, describe_shard, merge_predictions, write_empty_shard
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import ShardOf
-from miue.tasks import Executor, Shard, Task, run_tasks
+from miue.tasks import MOST_SHARDS, Executor, Shard, Task, run_tasks
 
-MOST_SHARDS = 64  # enough for the workers to end together, few enough for a model to be read seldom
 BAGS = "bags.safetensors"
 
 

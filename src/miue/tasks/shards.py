@@ -14,6 +14,7 @@ from miue.common.plural import plural
 
 Item = TypeVar("Item")
 SLURM = "slurm"
+MOST_SHARDS = 64  # for local workers: they end together, and what all shards share is read seldom
 
 
 @dataclass(frozen=True)

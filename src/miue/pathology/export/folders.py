@@ -18,11 +18,10 @@ from miue.common.progress import tracked
 from miue.pathology.export.kinds import KINDS, WriteSlide, check_kinds
 from miue.pathology.export.patches import PatchSizes, file_names, patch_sizes, patches_by_slide
 from miue.predictions.folder import Predictions, check_predictions, read_predictions
-from miue.tasks import ALL, Executor, Shard, Task, report_share, run_tasks
+from miue.tasks import ALL, MOST_SHARDS, Executor, Shard, Task, report_share, run_tasks
 
 FORMAT = "miue-export"
 VERSION = 1
-MOST_SHARDS = 64  # enough for the workers to end together, few enough for slides to be read a part at a time
 SHARDS = ".shards"
 
 
@@ -164,7 +163,8 @@ def export(
 
 
 def export_side_by_side(
-    predictions: Path,
+    predictions: Predictions,
+    stored: Path,
     out: Path,
     kind: str,
     executor: Executor,
@@ -178,7 +178,8 @@ def export_side_by_side(
     """Write what ``export`` writes, byte for byte, in processes that read the predictions from their folder.
 
     Args:
-        predictions: their folder.
+        predictions: with instances that have coords.
+        stored: folder that they were read from.
         out: the folder.
         kind: what is written.
         executor: where shards of the slides are written.
@@ -188,12 +189,12 @@ def export_side_by_side(
         MiueError: as ``export``, or of the executor; nothing was written.
     """
     what = _described(kind, options, patch_size, skip_bad=skip_bad)
-    writer = SlideWriter.of(read_predictions(predictions), what)  # says what is wrong before workers start
+    writer = SlideWriter.of(predictions, what)  # says what is wrong before workers start
     count = min(MOST_SHARDS, len(writer.files))
     with atomic_folder(out, EXPORT, overwrite=overwrite) as folder:
         make_folder(folder / SHARDS)
         shared = {
-            "predictions": str(predictions.resolve()),
+            "stored": str(stored.resolve()),
             "folder": str(folder.resolve()),
             "what": _to_json(what),
         }
@@ -213,19 +214,19 @@ def export_side_by_side(
         return _finish(folder, shares, out)
 
 
-def export_task(predictions: str, folder: str, what: str, shard: Sequence[int]) -> None:
+def export_task(stored: str, folder: str, what: str, shard: Sequence[int]) -> None:
     """Write the files of a shard of the slides into ``folder``, and last what came of it."""
     which = Shard(*shard)
-    share = _opened(predictions, folder, what).write_to(Path(folder), which)
+    share = _opened(stored, folder, what).write_to(Path(folder), which)
     write_json(Path(folder) / SHARDS / f"{which.number}.json", asdict(share))
 
 
 @lru_cache(1)
-def _opened(predictions: str, folder: str, what: str) -> SlideWriter:
+def _opened(stored: str, folder: str, what: str) -> SlideWriter:
     """Return the writer of an export, which is made once in each process; each export has its own folder."""
     said = json.loads(what)
     described = _described(said["kind"], said["options"], said["patch_size"], skip_bad=said["skip_bad"])
-    return SlideWriter.of(read_predictions(predictions), described)
+    return SlideWriter.of(read_predictions(stored), described)
 
 
 def _to_json(what: Export) -> str:
@@ -256,7 +257,7 @@ def _finish(folder: Path, shares: Sequence[Share], out: Path) -> Written:
     """List the slides in the folder, and return what was written.
 
     Raises:
-        DataError: nothing.
+        DataError: no slide was written.
     """
     files = {slide: file for share in shares for slide, file in share.files.items()}
     skipped = [reason for share in shares for reason in share.skipped]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -49,12 +50,14 @@ class Kind:
         return [name for name in signature(self.writer).parameters if name != "predictions"]
 
 
-def arrays(predictions: Predictions) -> WriteSlide:
-    """Return what writes an HDF5 file: coords, probabilities and uncertainties of a slide's patches."""
+def all_values(
+    write_file: Callable[[Path, Patches, Sequence[str], str], None], predictions: Predictions
+) -> WriteSlide:
+    """Return what writes all that is predicted of a slide's patches, into the file that ``write_file`` writes."""
     names, flags = class_names(predictions), describe_flags(predictions.provenance)
 
     def write(patches: Patches, path: Path, skipped: list[str] | None) -> int:
-        write_slide_arrays(path, patches, names, flags)
+        write_file(path, patches, names, flags)
         return len(patches)
 
     return write
@@ -106,17 +109,6 @@ def overlays(
             **({"flags": flags} if flags else {}),
         }
         return write_geojson(path, (regions if merge else squares)(patches, selection, origin), metadata)
-
-    return write
-
-
-def geo_tables(predictions: Predictions) -> WriteSlide:
-    """Return what writes a GeoParquet table: the squares of patches with all that is predicted of them."""
-    names, flags = class_names(predictions), describe_flags(predictions.provenance)
-
-    def write(patches: Patches, path: Path, skipped: list[str] | None) -> int:
-        write_geo_parquet(path, patches, names, flags)
-        return len(patches)
 
     return write
 
@@ -198,9 +190,9 @@ def heatmaps(predictions: Predictions, *, class_name: str | None = None, slides:
 
 
 KINDS = {
-    "arrays": Kind(".h5", "Writing arrays", arrays),
+    "arrays": Kind(".h5", "Writing arrays", partial(all_values, write_slide_arrays)),
     "geojson": Kind(".geojson", "Writing GeoJSON", overlays),
-    "geoparquet": Kind(".parquet", "Writing tables", geo_tables),
+    "geoparquet": Kind(".parquet", "Writing tables", partial(all_values, write_geo_parquet)),
     "heatmap": Kind(".png", "Drawing", heatmaps),
     "ome-tiff": Kind(".ome.tiff", "Writing maps", maps),
 }

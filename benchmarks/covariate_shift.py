@@ -2,7 +2,7 @@
 
     python benchmarks/covariate_shift.py PREDICTIONS OUT.csv
 
-In each of 30 runs a third of the labelled bags in distribution calibrates. The others are kept with a chance
+In each of 30 runs a third of the labeled bags in distribution calibrates. The others are kept with a chance
 proportional to exp(tilt · z): z is the standardized entropy, at most 2 from 0, its absolute value (more bags at
 both ends), or the class as ±1. One half of those kept are the new bags, without labels; the coverage is that of
 the other half.

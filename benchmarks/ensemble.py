@@ -27,7 +27,7 @@ WANTED = 1.5
 
 
 def made_bags() -> BagDataset:
-    """Return labelled bags of features: a positive bag holds shifted instances."""
+    """Return labeled bags of features: a positive bag holds shifted instances."""
     random = np.random.default_rng(0)
     arrays = [random.normal(size=(int(random.integers(20, 80)), WIDTH)).astype(np.float32) for _ in range(BAGS)]
     for array in arrays[::2]:

@@ -52,7 +52,7 @@ def build_method(method: str, network: str = "attention", classes: int = 3, **op
     return built.double().eval()
 
 
-def labelled_batch(sizes: list[int], classes: int = 3) -> BagBatch:
+def labeled_batch(sizes: list[int], classes: int = 3) -> BagBatch:
     """Random bags of these sizes for such a method, each with a label."""
     labels = torch.arange(len(sizes)) % classes
     known = torch.ones(len(sizes), dtype=torch.bool)
@@ -63,7 +63,7 @@ RAGGED_SIZES = [3, 1, 4, 1, 6, 2, 11]
 
 
 def separable_bags(count: int = 40, width: int = 5, seed: int = 0) -> BagDataset:
-    """Labelled bags of features: a positive bag holds an instance shifted by 4."""
+    """Labeled bags of features: a positive bag holds an instance shifted by 4."""
     random = np.random.default_rng(seed)
     arrays, labels, instance_labels = [], [], []
     for number in range(count):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from made_predictions import made_predictions, on_a_slide, unlabelled
+from made_predictions import made_predictions, on_a_slide, unlabeled
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
@@ -59,7 +59,7 @@ def flagged_slides(bags: int = 30, per_bag: int = 8) -> Predictions:
     """Decided predictions of slides, of which some patches are flagged."""
     given = on_a_slide(made_predictions(bags, per_bag))
     inside = np.flatnonzero(given.bags.judged & (given.bags.labels.values == 0))
-    bare = replace(given, bags=given.bags.subset(inside), instances=unlabelled(given).instances)
+    bare = replace(given, bags=given.bags.subset(inside), instances=unlabeled(given).instances)
     goal = InstanceGoal("no-false-flag", 0.4)
     made = calibrate(bare, instances=goal, scaling=False, deferral=None, prediction_sets=None, false_alarms=None)
     return decide(given, made)

@@ -8,7 +8,7 @@ from miue.bags.dataset import BagDataset
 
 
 def bright_bags(count: int = 24, side: int = 6, channels: int = 1) -> BagDataset:
-    """Labelled bags of images: a positive bag holds one whose upper half is brighter."""
+    """Labeled bags of images: a positive bag holds one whose upper half is brighter."""
     random = np.random.default_rng(0)
     arrays, labels = [], []
     for number in range(count):

@@ -74,7 +74,7 @@ def made_provenance(*, seed: int | None = None, epochs: int = 1, **known: Any) -
     return Provenance(**known)
 
 
-def unlabelled(predictions: Predictions) -> Predictions:
+def unlabeled(predictions: Predictions) -> Predictions:
     """The same without any label."""
 
     def bare(table: PredictionTable) -> PredictionTable:

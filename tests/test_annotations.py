@@ -1,4 +1,4 @@
-"""Outlines of tumour: which files are read, which refused, and which patches they make positive."""
+"""Outlines of tumor: which files are read, which refused, and which patches they make positive."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def qupath(path: Path, *features: dict[str, Any]) -> Path:
     return path
 
 
-def test_outlines_of_tumour_are_united_and_what_is_excluded_is_cut_out(tmp_path: Path) -> None:
+def test_outlines_of_tumor_are_united_and_what_is_excluded_is_cut_out(tmp_path: Path) -> None:
     first, second, hole = square(0, 0, 10), square(5, 0, 10), square(2, 2, 4)
     path = asap(tmp_path / "a.xml", ("_0", first), ("_1", second), ("_2", hole))
     assert read_tumor(path).area == pytest.approx(150 - 16)
@@ -74,8 +74,8 @@ def test_a_star_is_read_by_the_order_of_its_corners_and_outlines_that_cross_them
 
 
 def test_dots_detections_and_ignored_groups_are_passed_over_and_unknown_groups_are_not(tmp_path: Path) -> None:
-    tumour = ("Tumor", square(0, 0, 10))
-    dot = asap(tmp_path / "dot.xml", tumour)
+    tumor = ("Tumor", square(0, 0, 10))
+    dot = asap(tmp_path / "dot.xml", tumor)
     text = dot.read_text().replace(
         "</Annotations>",
         '<Annotation Name="d" Type="Dot" PartOfGroup="other"><Coordinates><Coordinate Order="0" X="1" Y="1"/>'
@@ -84,13 +84,13 @@ def test_dots_detections_and_ignored_groups_are_passed_over_and_unknown_groups_a
     dot.write_text(text)
     assert read_tumor(dot).area == pytest.approx(100)
     cells = feature("Immune", square(0, 0, 2), kind="detection")
-    assert read_tumor(qupath(tmp_path / "c.geojson", feature("Tumor", tumour[1]), cells)).area == 100
-    tissue = qupath(tmp_path / "t.geojson", feature("Tumor", tumour[1]), feature("Tissue", square(0, 0, 90)))
+    assert read_tumor(qupath(tmp_path / "c.geojson", feature("Tumor", tumor[1]), cells)).area == 100
+    tissue = qupath(tmp_path / "t.geojson", feature("Tumor", tumor[1]), feature("Tissue", square(0, 0, 90)))
     with pytest.raises(DataError, match="got 'Tissue'; .* --ignore"):
         read_tumor(tissue)
     assert read_tumor(tissue, Groups(ignored=("tissue",))).area == 100
     with pytest.raises(DataError, match="got one without a group or class; give it one"):
-        read_tumor(qupath(tmp_path / "n.geojson", feature(None, tumour[1])))
+        read_tumor(qupath(tmp_path / "n.geojson", feature(None, tumor[1])))
     with pytest.raises(DataError, match="a polygon of tumor, got none"):
         read_tumor(asap(tmp_path / "e.xml", ("_2", square(0, 0, 3))))
 
@@ -193,12 +193,12 @@ LINE = [(0.0, 0.0), (9.0, 9.0), (0.0, 0.0)]
 def test_an_outline_of_area_zero_is_named_whatever_it_means(
     group: str, outline: list[tuple[float, float]], tmp_path: Path
 ) -> None:
-    tumour = ("Tumor", square(0, 0, 10))
+    tumor = ("Tumor", square(0, 0, 10))
     with pytest.raises(DataError, match=rf"a.xml', outline 2 \({group}\): expected an outline around an area"):
-        read_tumor(asap(tmp_path / "a.xml", tumour, (group, outline)))
+        read_tumor(asap(tmp_path / "a.xml", tumor, (group, outline)))
     with pytest.raises(DataError, match=rf"b.json', outline 2 \({group}\): expected an outline around an area"):
-        read_tumor(qupath(tmp_path / "b.json", feature(*tumour), feature(group, outline)))
-    assert read_tumor(asap(tmp_path / "i.xml", tumour, ("No", outline)), Groups(ignored=("no",))).area == 100
+        read_tumor(qupath(tmp_path / "b.json", feature(*tumor), feature(group, outline)))
+    assert read_tumor(asap(tmp_path / "i.xml", tumor, ("No", outline)), Groups(ignored=("no",))).area == 100
 
 
 @pytest.mark.parametrize("coordinates", ["[]", "[[]]", "[[[0, 0], [1, 1]]]"])
@@ -210,7 +210,7 @@ def test_a_polygon_without_a_ring_is_named(coordinates: str, tmp_path: Path) -> 
         read_tumor(tmp_path / "a.json")
 
 
-def test_a_tumour_that_is_cut_out_as_a_whole_is_named(tmp_path: Path) -> None:
+def test_a_tumor_that_is_cut_out_as_a_whole_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="got none: all of it is cut out"):
         read_tumor(asap(tmp_path / "a.xml", ("Tumor", square(2, 2, 3)), ("Exclusion", square(0, 0, 9))))
 
@@ -224,11 +224,11 @@ def test_a_corner_that_is_not_finite_is_refused(tmp_path: Path) -> None:
 
 def test_shares_are_those_of_pixels_counted_one_by_one() -> None:
     random = np.random.default_rng(0)
-    tumour = box(3, 4, 29, 17).union(box(31, 20, 36, 40)).difference(box(10, 6, 13, 12))
-    pixels = np.array([[tumour.contains(box(x, y, x + 1, y + 1)) for x in range(45)] for y in range(45)])
+    tumor = box(3, 4, 29, 17).union(box(31, 20, 36, 40)).difference(box(10, 6, 13, 12))
+    pixels = np.array([[tumor.contains(box(x, y, x + 1, y + 1)) for x in range(45)] for y in range(45)])
     coords = random.integers(0, 45 - 7, (60, 2)).astype(np.int64)
     counted = [pixels[y : y + 7, x : x + 7].mean() for x, y in coords]
-    assert tumor_share(tumour, coords, 7) == pytest.approx(counted, abs=1e-12)
+    assert tumor_share(tumor, coords, 7) == pytest.approx(counted, abs=1e-12)
     assert max(counted) == 1
     assert 0 < np.median(counted) < 1
 
@@ -266,7 +266,7 @@ def rows(tiled: Path) -> list[tuple[str, ...]]:
         return [tuple(row) for row in csv.reader(file)]
 
 
-def test_patches_are_labelled_in_their_order_and_ids_stay_text(tiled: Path) -> None:
+def test_patches_are_labeled_in_their_order_and_ids_stay_text(tiled: Path) -> None:
     result = label(tiled, "--unannotated", "negative")
     assert result.exit_code == 0, result.output
     # 56 × 160 of 65,536 pixels are 14 %, 104 × 160 are 25 %
@@ -278,7 +278,7 @@ def test_patches_are_labelled_in_their_order_and_ids_stay_text(tiled: Path) -> N
     assert rows(tiled)[1:] == [("010", str(i), value) for i, value in enumerate("1100")]
 
 
-def test_patches_are_labelled_by_their_side_on_level_0_alone(tiled: Path) -> None:
+def test_patches_are_labeled_by_their_side_on_level_0_alone(tiled: Path) -> None:
     """What size their pictures were read at is of no use, and not all files say it."""
     assert label(tiled, "--unannotated", "negative").exit_code == 0
     whole = rows(tiled)
@@ -358,7 +358,7 @@ def test_annotations_of_no_slide_are_named(tiled: Path) -> None:
     assert len(rows(tiled)) == 9
 
 
-def test_what_cannot_be_labelled_is_named(tiled: Path) -> None:
+def test_what_cannot_be_labeled_is_named(tiled: Path) -> None:
     qupath(tiled / "xml" / "010.geojson", feature("Tumor", square(0, 0, 9)))
     error = label(tiled, "--unannotated", "skip").exception
     assert isinstance(error, DataError)

@@ -170,10 +170,10 @@ def test_the_seed_decides_and_the_chunk_does_not(monkeypatch: pytest.MonkeyPatch
 
 def test_an_undefined_metric_has_no_interval_but_a_reason() -> None:
     table = made_table()
-    unlabelled = PredictionTable(
+    unlabeled = PredictionTable(
         table.distribution, table.bag_ids, Labels.unknown(len(table)), table.is_ood, table.ood_sets
     )
-    intervals = bootstrap_intervals(unlabelled, {}, resamples=20)
+    intervals = bootstrap_intervals(unlabeled, {}, resamples=20)
     assert intervals["accuracy"].low is None
     assert intervals["accuracy"].reason == "defined in only 0 of 20 resamples"
     assert intervals["aurc"].low is None

@@ -367,8 +367,8 @@ def test_bags_that_cannot_calibrate_are_named() -> None:
     negative = made(20).bags.labels.values == 0
     with pytest.raises(DataError, match=r"out of distribution .*; 0 negative bags;"):
         calibrate(made(20, is_ood=negative), instances=InstanceGoal(), scaling=False, **ALONE)  # type: ignore[arg-type]
-    unlabelled = made(known=np.zeros(100, bool))
-    only_alarms = calibrate(unlabelled, scaling=False, deferral=None, prediction_sets=None)
+    unlabeled = made(known=np.zeros(100, bool))
+    only_alarms = calibrate(unlabeled, scaling=False, deferral=None, prediction_sets=None)
     assert only_alarms.false_alarms is not None
     with pytest.raises(ConfigError, match="at least one part"):
         calibrate(made(), scaling=False, deferral=None, prediction_sets=None, false_alarms=None)

@@ -64,7 +64,7 @@ def write_mat(path: Path, images: np.ndarray, digits: np.ndarray) -> None:
 
 
 def write_textures(source: Path, num_classes: int) -> None:
-    """One image of one colour per class, wider than high; the colour survives JPEG and resizing."""
+    """One image of one color per class, wider than high; the color survives JPEG and resizing."""
     for number in range(num_classes):
         path = source / "dtd" / "images" / f"class_{number:02d}" / f"class_{number:02d}_0001.jpg"
         path.parent.mkdir(parents=True)
@@ -154,7 +154,7 @@ def test_textures_are_resized_whole_with_antialiasing(tmp_path: Path) -> None:
     assert np.abs(stripes_small[4:-4].astype(int) - 85).max() <= 30
 
 
-def test_textures_are_labelled_by_their_folders_in_alphabetical_order(tmp_path: Path) -> None:
+def test_textures_are_labeled_by_their_folders_in_alphabetical_order(tmp_path: Path) -> None:
     write_textures(tmp_path, 47)
     name, pool = read_ood(tmp_path, "dtd")
     assert name == "dtd"

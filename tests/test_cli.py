@@ -116,10 +116,10 @@ def test_numbers_are_shown_as_a_person_writes_them(
 def test_prediction_of_a_store_without_labels(folder: Path, tmp_path: Path) -> None:
     lines = (folder / "store" / "bags.csv").read_text().splitlines()
     rows = [line.split(",") for line in lines]
-    unlabelled = [lines[0], *(",".join([*row[:2], "", "false", "", ""]) for row in rows[1:])]
+    unlabeled = [lines[0], *(",".join([*row[:2], "", "false", "", ""]) for row in rows[1:])]
     for file in ("store.json", "instances.npy"):
         (tmp_path / file).write_bytes((folder / "store" / file).read_bytes())
-    (tmp_path / "bags.csv").write_text("\n".join(unlabelled) + "\n")
+    (tmp_path / "bags.csv").write_text("\n".join(unlabeled) + "\n")
     run("predict", folder / "run", tmp_path, "--out", tmp_path / "out", "--quiet")
     assert "give labels of instances with" in " ".join(run("evaluate", tmp_path / "out").split())
 

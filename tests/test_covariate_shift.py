@@ -451,18 +451,18 @@ def test_later_bags_are_compared_with_the_new_ones_and_the_file_keeps_it_all(tmp
     assert again.fingerprint != made.covariate_shift.fingerprint
 
 
-def write_csv(path: Path, predictions: Predictions, *, labelled: bool) -> Path:
+def write_csv(path: Path, predictions: Predictions, *, labeled: bool) -> Path:
     bags = predictions.bags
     rows = zip(bags.bag_ids, bags.labels.values, bags.probabilities[:, 1], bags.scores["hardness"], strict=True)
-    lines = [f"{name},{label if labelled else ''},{p},{x}" for name, label, p, x in rows]
+    lines = [f"{name},{label if labeled else ''},{p},{x}" for name, label, p, x in rows]
     path.write_text("\n".join(["bag_id,label,p_1,score_hardness", *lines]) + "\n")
     return path
 
 
 def test_the_command_prints_and_stores_effective_sample_size_and_clip(tmp_path: Path) -> None:
     random = np.random.default_rng(17)
-    held = write_csv(tmp_path / "held.csv", mixed_bags(300, 0, random), labelled=True)
-    new = write_csv(tmp_path / "new.csv", mixed_bags(200, 0.8, random), labelled=False)
+    held = write_csv(tmp_path / "held.csv", mixed_bags(300, 0, random), labeled=True)
+    new = write_csv(tmp_path / "new.csv", mixed_bags(200, 0.8, random), labeled=False)
     out = tmp_path / "calibration.json"
     printed = " ".join(run("calibrate", held, "--like", new, "--out", out).replace("│", " ").split())
     shift = json.loads(out.read_text())["calibration"]["covariate_shift"]
@@ -474,13 +474,13 @@ def test_the_command_prints_and_stores_effective_sample_size_and_clip(tmp_path: 
     assert json.JSONDecoder().raw_decode(said)[0]["covariate_shift"] == shift
     decided = run("decide", new, "--calibration", out, "--out", tmp_path / "decided")
     assert decided.startswith("200 bags: ")
-    elsewhere = write_csv(tmp_path / "elsewhere.csv", mixed_bags(200, -3, random), labelled=False)
+    elsewhere = write_csv(tmp_path / "elsewhere.csv", mixed_bags(200, -3, random), labeled=False)
     warned = run("decide", elsewhere, "--calibration", out, "--out", tmp_path / "warned")
     said = "the 200 new bags are not like the 200 bags that the calibration was weighted for: hardness is lower"
     assert f"Warning: {said}" in warned
     assert "--like PREDICTIONS" in warned
     assert "calibration bags" not in warned
-    far = write_csv(tmp_path / "far.csv", mixed_bags(200, 30, random), labelled=False)
+    far = write_csv(tmp_path / "far.csv", mixed_bags(200, 30, random), labeled=False)
     assert "overlap with the calibration" in fail("calibrate", held, "--like", far, "--out", tmp_path / "far.json")
     assert "leave out --instances" in fail(
         "calibrate", held, "--like", new, "--instances", "no-false-flag", "--out", tmp_path / "far.json"

@@ -65,7 +65,7 @@ def test_every_fold_and_seed_is_run_once_and_kept(tmp_path: Path, monkeypatch: p
         rows = [row for row in csv.DictReader(file) if (row["level"], row["metric"]) == ("bags", "accuracy")]
     assert {(row["fold"], row["seed"]) for row in rows} == {(str(k), str(s)) for k in range(3) for s in (1, 2)}
 
-    monkeypatch.setattr("miue.selection.cross_validation._run", lambda *_: pytest.fail("ran again"))
+    monkeypatch.setattr("miue.selection.cross_validation.run_fold", lambda **_: pytest.fail("ran again"))
     assert cross_validate(bags, splits, [1, 2], out, QUICK, progress=False) == found
 
 

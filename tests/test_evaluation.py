@@ -207,7 +207,7 @@ def test_an_evidential_model_is_judged_by_max_alpha_and_strength() -> None:
     assert level.ood["far"].auroc.value == pytest.approx(ood)
     assert level.metrics["ue"].value == pytest.approx((conf + ood) / 2)
     assert level.metrics["accuracy"].value == pytest.approx(correct.mean())
-    assert level.labelled == 120
+    assert level.labeled == 120
 
 
 def test_a_softmax_model_is_judged_by_its_max_probability() -> None:

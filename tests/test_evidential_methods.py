@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_bags import RAGGED_NETWORKS, RAGGED_SIZES, build_method, labelled_batch, separable_bags
+from made_bags import RAGGED_NETWORKS, RAGGED_SIZES, build_method, labeled_batch, separable_bags
 from scipy import stats
 from scipy.special import digamma, gammaln
 from sklearn.covariance import oas
@@ -29,7 +29,7 @@ SETTINGS = {"max_epochs": 2, "learning_rate": 1e-3, "seed": 3}
 
 @pytest.mark.parametrize(("epoch", "epochs", "share"), [(1, 5, 0.2), (3, 5, 0.6), (9, 5, 1.0), (9, 0, 0.0)])
 def test_the_relaxed_loss_is_that_of_its_paper_bag_by_bag(epoch: int, epochs: int, share: float) -> None:
-    model, batch = build_method("r-edl", prior=0.3, annealing_epochs=epochs), labelled_batch(RAGGED_SIZES)
+    model, batch = build_method("r-edl", prior=0.3, annealing_epochs=epochs), labeled_batch(RAGGED_SIZES)
     assert isinstance(model, RelaxedEDL)
     logits = model.network(batch.instances, batch.segments).bag_logits.detach().numpy()
     total = 0.0
@@ -55,7 +55,7 @@ def test_the_vacuity_of_relaxed_evidence_is_the_papers_uncertainty_over_its_prio
 def test_a_density_aware_model_is_trained_with_the_expected_squared_error_of_its_dirichlet(
     coefficient: float,
 ) -> None:
-    model, batch = build_method("daedl", divergence_coefficient=coefficient), labelled_batch(RAGGED_SIZES)
+    model, batch = build_method("daedl", divergence_coefficient=coefficient), labeled_batch(RAGGED_SIZES)
     alpha = model.network(batch.instances, batch.segments).bag_logits.exp()
     expected = (squared_error(alpha, batch.labels) + coefficient * kl_penalty(alpha, batch.labels)).mean()
     torch.testing.assert_close(model.loss(batch, 1), expected)
@@ -84,7 +84,7 @@ def test_the_variance_of_a_single_feature_is_not_shrunk() -> None:
 
 
 def fitted(network: str = "attention") -> tuple[DensityAwareEDL, list[BagBatch]]:
-    model, batches = build_method("daedl", network), [labelled_batch(RAGGED_SIZES), labelled_batch([5, 2, 9, 1])]
+    model, batches = build_method("daedl", network), [labeled_batch(RAGGED_SIZES), labeled_batch([5, 2, 9, 1])]
     model.fit_after_training(batches)
     return model, batches
 
@@ -130,7 +130,7 @@ def test_what_is_unlike_all_training_instances_has_no_evidence() -> None:
 def test_training_instances_whose_densities_differ_by_rounding_alone_can_be_predicted() -> None:
     for seed in range(20):
         torch.manual_seed(seed)
-        model, batch = build_method("daedl").float(), labelled_batch([2])  # two are equally far from their mean
+        model, batch = build_method("daedl").float(), labeled_batch([2])  # two are equally far from their mean
         batch = replace(batch, instances=batch.instances.float())
         model.fit_after_training([batch])
         assert model.extremes[0] < model.extremes[1]
@@ -139,7 +139,7 @@ def test_training_instances_whose_densities_differ_by_rounding_alone_can_be_pred
 
 
 def test_an_instance_much_likelier_than_those_of_training_has_finite_measures_in_single_precision() -> None:
-    model, batch = build_method("daedl"), labelled_batch([4, 4])
+    model, batch = build_method("daedl"), labeled_batch([4, 4])
     model.fit_after_training([batch])
     model.extremes[1] = model.extremes[0] + 1e-3  # as of instances that are about equally far from their mean
     prediction = model._scaled(
@@ -162,7 +162,7 @@ def test_the_relaxed_divergence_keeps_its_digits_in_single_precision() -> None:
 
 
 def test_edl_has_no_fisher_weights_and_i_edl_has() -> None:
-    batch = labelled_batch(RAGGED_SIZES)
+    batch = labeled_batch(RAGGED_SIZES)
     for name, is_weighted in (("edl", False), ("i-edl", True)):
         model = build_method(name, annealing_epochs=5)
         logits = model.network(batch.instances, batch.segments).bag_logits
@@ -171,7 +171,7 @@ def test_edl_has_no_fisher_weights_and_i_edl_has() -> None:
 
 
 def test_a_class_without_training_bags_has_no_density() -> None:
-    model, batch = build_method("daedl"), labelled_batch(RAGGED_SIZES, classes=2)
+    model, batch = build_method("daedl"), labeled_batch(RAGGED_SIZES, classes=2)
     model.fit_after_training([batch])
     assert model.log_density(model.encode(batch.instances)).isfinite().all()
     assert model.offsets.tolist()[2] == -torch.inf

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from commands import run
 from made_flags import FlagWorld, mean_loss, scored_bags
-from made_predictions import made_provenance, unlabelled
+from made_predictions import made_provenance, unlabeled
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
@@ -106,7 +106,7 @@ def test_the_negative_class_of_froc_is_that_of_the_model() -> None:
 def test_froc_is_undefined_with_its_reason() -> None:
     given = both(FlagWorld(), 5, 1)
     assert given.instances is not None
-    assert evaluate(unlabelled(given)).froc is None
+    assert evaluate(unlabeled(given)).froc is None
     positive = np.flatnonzero(given.bags.labels.values == 1)
     alone = replace(given, bags=given.bags.subset(positive))
     assert "no labeled bag of the negative class" in froc(alone)["froc"].reason
@@ -127,7 +127,7 @@ def test_froc_is_undefined_with_its_reason() -> None:
 @pytest.mark.parametrize("world", [FlagWorld(), FlagWorld(bags_of_patient=3)], ids=["bags", "patients"])
 def test_flags_are_measured_as_they_are_promised(guarantee: str, world: FlagWorld) -> None:
     given = both(world, 40, 9)
-    bare = given if guarantee == "recall" else unlabelled(given)
+    bare = given if guarantee == "recall" else unlabeled(given)
     bare = replace(bare, bags=given.bags)
     made = calibrate(bare, instances=InstanceGoal(guarantee, 0.5), **ALONE)  # type: ignore[arg-type]
     decided = decide(given, made)
@@ -167,10 +167,10 @@ def flagged_by_hand() -> Predictions:
     def of_bag(row: int) -> np.ndarray:
         return np.asarray(given.instances.bag_ids == f"bag {row}")  # type: ignore[union-attr]
 
-    unlabelled = of_bag(7) & (table.instance == 1)
+    unlabeled = of_bag(7) & (table.instance == 1)
     table = replace(
         table,
-        labels=Labels(table.labels.values, ~unlabelled),
+        labels=Labels(table.labels.values, ~unlabeled),
         is_ood=OodFlags(of_bag(8), of_bag(8)),
         flagged=table.distribution.probabilities[:, 1].numpy() == 1,
     )
@@ -232,7 +232,7 @@ def test_froc_is_of_the_score_that_flags_are_made_by() -> None:
     assert given.instances is not None
     given = replace(given, instances=given.instances.with_score("other", -given.instances.probabilities[:, 1]))
     goal = InstanceGoal("no-false-flag", 0.5, score="other")
-    made = calibrate(replace(unlabelled(given), bags=given.bags), instances=goal, **ALONE)  # type: ignore[arg-type]
+    made = calibrate(replace(unlabeled(given), bags=given.bags), instances=goal, **ALONE)  # type: ignore[arg-type]
     measured = evaluate(decide(given, made)).froc
     assert measured == froc(given, score="other") != froc(given)
 
@@ -247,7 +247,7 @@ def test_at_a_rate_above_all_negatives_even_scores_below_zero_are_found() -> Non
 
 def test_evaluate_shows_froc_and_flags(tmp_path: Path) -> None:
     given = both(FlagWorld(), 40, 9)
-    made = calibrate(replace(unlabelled(given), bags=given.bags), instances=InstanceGoal(), **ALONE)  # type: ignore[arg-type]
+    made = calibrate(replace(unlabeled(given), bags=given.bags), instances=InstanceGoal(), **ALONE)  # type: ignore[arg-type]
     decide(given, made).save(tmp_path / "out")
     text = " ".join(run("evaluate", tmp_path / "out").replace("│", " ").split())
     assert "Sensitivity at 1/4 false positives per negative bag" in text

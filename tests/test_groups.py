@@ -64,7 +64,7 @@ def test_the_interval_of_the_accuracy_is_exact() -> None:
     found = evaluate(predictions, groups=groups_of(predictions)).groups
     assert found is not None
     for group in found.values():
-        count, accuracy = group.bags.labelled, group.bags.metrics["accuracy"].value
+        count, accuracy = group.bags.labeled, group.bags.metrics["accuracy"].value
         assert accuracy is not None
         exact = binomtest(round(accuracy * count), count).proportion_ci(0.95, "exact")
         assert group.accuracy_low.value == pytest.approx(exact.low)
@@ -152,7 +152,7 @@ def test_a_group_without_labels_has_no_metrics_of_classes() -> None:
     evaluation = evaluate(Predictions(bags, None), groups=groups)
     assert evaluation.groups is not None
     second = evaluation.groups["second"]
-    assert second.bags.labelled == 0
+    assert second.bags.labeled == 0
     assert second.accuracy_low.value is None and second.accuracy_low.reason == NO_LABEL
     assert evaluation.groups["first"].accuracy_low.value is not None
     assert json.loads(json.dumps(evaluation.to_json()))["groups"]["second"]["accuracy_low"]["value"] is None
@@ -203,7 +203,7 @@ def test_a_report_shows_each_group_as_it_is_evaluated(classes: int, tmp_path: Pa
             and group.accuracy_low.value is not None
             and group.accuracy_high.value is not None
         )
-        wanted = [f"{level.labelled}", f"{100 * value_of(level.metrics['accuracy']):.1f}"]
+        wanted = [f"{level.labeled}", f"{100 * value_of(level.metrics['accuracy']):.1f}"]
         wanted.append(f"{100 * group.accuracy_low.value:.1f} to {100 * group.accuracy_high.value:.1f}")
         assert cells[:3] == wanted
         risk = decisions.metrics["selective_risk"]

@@ -106,7 +106,7 @@ def test_a_full_disk_is_no_fault_of_the_repository(tmp_path: Path, monkeypatch: 
 
 def test_the_metadata_of_a_card_is_what_the_hub_reads(run: Path, bags: BagDataset, tmp_path: Path) -> None:
     evaluation = evaluated(run, bags, tmp_path / "e.json")
-    write_card(run, evaluation=tmp_path / "e.json", title='a "quoted": title', licence="apache-2.0")
+    write_card(run, evaluation=tmp_path / "e.json", title='a "quoted": title', license="apache-2.0")
     data = huggingface_hub.ModelCard.load(run / CARD).data
     assert (data.library_name, data.license, data.model_name) == ("miue", "apache-2.0", 'a "quoted": title')
     assert {"multiple-instance-learning", "mirel", "attention"} <= set(data.tags)
@@ -200,13 +200,13 @@ def test_names_in_a_card_are_text_whatever_markdown_they_look_like(
 
 
 @pytest.mark.parametrize(
-    "part", ["metrics", "confidence", "by_measure", "ood_measure", "labelled", "confidence_measure"]
+    "part", ["metrics", "confidence", "by_measure", "ood_measure", "labeled", "confidence_measure"]
 )
 def test_an_evaluation_without_a_part_is_refused(part: str, run: Path, bags: BagDataset, tmp_path: Path) -> None:
     evaluation = evaluated(run, bags, tmp_path / "e.json")
     for damaged in ({k: v for k, v in evaluation["bags"].items() if k != part}, {**evaluation["bags"], part: 3}):
         write_json(tmp_path / "d.json", {**evaluation, "bags": damaged})
-        if damaged.get(part) == 3 and part in ("labelled", "confidence_measure", "ood_measure"):
+        if damaged.get(part) == 3 and part in ("labeled", "confidence_measure", "ood_measure"):
             continue
         with pytest.raises(ConfigError, match="what miue evaluate --out wrote"):
             write_card(run, evaluation=tmp_path / "d.json")

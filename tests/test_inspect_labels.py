@@ -35,7 +35,7 @@ def test_labels_beside_bags_tell_classes_patients_and_what_is_not_listed(folder:
     found = json.loads(run("inspect", folder, "--labels", labels, "--json", "--quiet"))
     assert (found["bags"], found["patients"]) == (10, 5)
     (split,) = found["split"]
-    assert (split["class neg"], split["class pos"], split["unlabelled"]) == (5, 5, 0)
+    assert (split["class neg"], split["class pos"], split["unlabeled"]) == (5, 5, 0)
     assert found["labels"].startswith("column 'label'")
     assert found["files that the label table does not list"] == [f"s{number:02d}" for number in range(10, 40)]
     assert "bags that cannot be used" not in found
@@ -158,7 +158,7 @@ def test_bags_without_a_patient_or_a_label_are_counted(folder: Path) -> None:
     labels = folder.parent / "labels.csv"
     labels.write_text("\n".join(["slide_id,label,case_id", *rows]) + "\n")
     found = json.loads(run("inspect", folder, "--labels", labels, "--json", "--quiet"))
-    assert found["split"][0]["unlabelled"] == 1
+    assert found["split"][0]["unlabeled"] == 1
     assert found["labels"] == (
         "column 'label' (neg 2, pos 2, without label 1; negative class: neg), patients: column 'case_id' "
         "(4 with those of 2 bags without a patient of another name)"

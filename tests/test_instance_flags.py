@@ -228,8 +228,8 @@ def test_recall_without_labels_of_instances_says_to_label_them() -> None:
 
 
 def test_recall_counts_only_positive_bags_with_labels_of_all_instances() -> None:
-    labelled: list[list[int] | None] = [[1, 0]] * 10
-    given = scored_bags([[0.8, 0.3]] * 12, [1] * 12, positives=[*labelled, None, [0, 0]])
+    labeled: list[list[int] | None] = [[1, 0]] * 10
+    given = scored_bags([[0.8, 0.3]] * 12, [1] * 12, positives=[*labeled, None, [0, 0]])
     assert given.instances is not None
     given.instances.labels.known[19] = False  # the second instance of the tenth bag
     rule = fit(given, InstanceGoal("recall", 0.1))
@@ -335,7 +335,7 @@ def test_flags_are_the_same_in_memory_and_read_from_any_format(
     instances = InstanceGoal("no-false-flag", 0.3, score)
     inside = given.bags.judged & (given.bags.labels.values == 0)
     negatives = given.bags.subset(np.flatnonzero(inside))
-    bare = replace(given, bags=negatives, instances=_unlabelled(given))
+    bare = replace(given, bags=negatives, instances=_unlabeled(given))
     made = calibrate(bare, instances=instances, class_names=NAMES, **NO_OTHER)  # type: ignore[arg-type]
     made.save(tmp_path / "calibration.json")
     assert Calibration.load(tmp_path / "calibration.json") == made
@@ -353,10 +353,10 @@ def test_flags_are_the_same_in_memory_and_read_from_any_format(
         assert np.array_equal(read.instances.of_bags(first).flagged, expected[:10])  # type: ignore[arg-type]
 
 
-def _unlabelled(predictions: Predictions):  # type: ignore[no-untyped-def]
-    from made_predictions import unlabelled
+def _unlabeled(predictions: Predictions):  # type: ignore[no-untyped-def]
+    from made_predictions import unlabeled
 
-    return unlabelled(predictions).instances
+    return unlabeled(predictions).instances
 
 
 def test_instances_of_another_estimator_are_not_flagged() -> None:
@@ -458,12 +458,12 @@ def test_it_is_said_which_bags_set_the_threshold(goal: InstanceGoal, used: str, 
     nothing_else = ": no rule defers bags or calls them out of distribution."
     assert verdict.sentences[-1] == f"Calibrated on {used}{nothing_else}"
     bags = replace(predictions.bags, labels=Labels.unknown(22))
-    (unlabelled,) = write_report(
+    (unlabeled,) = write_report(
         tmp_path / "r.html",
         [("m", decide(replace(predictions, bags=bags), alone))],
         resampling=Resampling(10),
     ).verdicts
-    assert unlabelled.sentences[0] == "Predicted classes of 22 bags: 10 class 0, 12 class 1."
+    assert unlabeled.sentences[0] == "Predicted classes of 22 bags: 10 class 0, 12 class 1."
     with_sets = calibrate(predictions, **nothing | {"prediction_sets": PredictionSetGoal(0.2)}, instances=goal)
     assert f"From 22 bags, flags of instances from {used}." in " ".join(str(with_sets).split())
 

@@ -71,7 +71,7 @@ def table_of(flags: list[bool | None], labels: list[int | None], alpha: list[lis
 
 
 def some_predictions(flags: OodFlags) -> Predictions:
-    """Predictions of 30 labelled bags with the given flags."""
+    """Predictions of 30 labeled bags with the given flags."""
     made = made_predictions()
     assert made.instances is not None
     sets = np.where(flags.out_of_distribution, "cats", "").astype(object)
@@ -168,7 +168,7 @@ def test_data_made_with_foreign_bags_says_which_bags_are_in_distribution() -> No
 def test_unknown_bags_count_for_the_classes_and_for_no_detection() -> None:
     alpha = [[9.0, 1.0], [1.0, 8.0], [2.0, 1.0], [1.1, 1.0], [6.0, 1.0]]
     level = evaluate_level(table_of([False, False, True, None, None], [0, 0, None, 1, 0], alpha))
-    assert (level.count, level.labelled, level.in_distribution, level.out_of_distribution) == (5, 4, 2, 1)
+    assert (level.count, level.labeled, level.in_distribution, level.out_of_distribution) == (5, 4, 2, 1)
     assert level.metrics["accuracy"].value == 0.5
     assert level.ood["far"].auroc.value == 1  # the unknown bag of 2.1 is less certain than the far one, and out
     inside = evaluate_level(table_of([False, False, True, False, False], [0, 0, None, 1, 0], alpha))
@@ -228,8 +228,8 @@ def test_where_no_patient_has_a_label_the_reason_is_that_of_patients() -> None:
     of_patients = evaluation.patients.metrics["accuracy"], evaluation.patients.confidence.auroc
     assert of_patients == (Metric.undefined(SEVERAL_CLASSES),) * 2
     bare = replace(table, labels=Labels.unknown(4), patients=whose)
-    unlabelled = evaluate(Predictions(bare, None)).patients
-    assert unlabelled is not None and unlabelled.metrics["accuracy"] == Metric.undefined(NO_LABEL)
+    unlabeled = evaluate(Predictions(bare, None)).patients
+    assert unlabeled is not None and unlabeled.metrics["accuracy"] == Metric.undefined(NO_LABEL)
 
 
 def test_a_patient_is_in_or_out_of_distribution_where_all_bags_are_and_else_unknown() -> None:

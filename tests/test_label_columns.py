@@ -74,6 +74,6 @@ def test_a_feature_that_differs_within_a_class_or_agrees_by_chance_is_none() -> 
     assert label_columns(bags, labels, ["constant", "a", "b"]) == ["a"]
     few = Labels.of([0, 1] * 4 + [None] * 4)
     assert label_columns(bags, few, ["constant", "a", "b"]) == []
-    unlabelled = Labels.of([0, 1, 0, None] + [0, 1] * 4)
-    assert label_columns(bags, unlabelled, ["constant", "a", "b"]) == ["a", "b"]
+    unlabeled = Labels.of([0, 1, 0, None] + [0, 1] * 4)
+    assert label_columns(bags, unlabeled, ["constant", "a", "b"]) == ["a", "b"]
     assert label_columns(bags, Labels.of([1] * 12), ["constant", "a", "b"]) == []

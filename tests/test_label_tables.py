@@ -257,18 +257,18 @@ def test_names_with_several_endings_are_joined(names: tuple[str, str], tmp_path:
 def test_a_bag_is_not_lost_to_one_that_differs_in_the_ending_alone(tmp_path: Path) -> None:
     write_store(tmp_path / "store", named("a.png", "a.jpg", "b.png"))
 
-    def labelled(text: str, **options: Any) -> LoadedBags:
+    def labeled(text: str, **options: Any) -> LoadedBags:
         return load_bags(tmp_path / "store", labels=table(tmp_path, text), **options)
 
     with pytest.raises(DataError, match=r"'a' of .*: expected the name of one bag, got 'a.png' and 'a.jpg'"):
-        labelled("id,label\na,x\nb,y\n")
-    joined = labelled("id,label\na.jpg,x\nb,y\na.png,y\n")
+        labeled("id,label\na,x\nb,y\n")
+    joined = labeled("id,label\na.jpg,x\nb,y\na.png,y\n")
     assert joined.bags.ids == ("a.jpg", "b.png", "a.png") and not joined.left_out
     assert joined.bags.labels.values.tolist() == [0, 1, 1]
     with pytest.raises(DataError, match=r"'b.png' of .*: expected one name of this bag, got 'b.h5' and 'b.svs'"):
-        labelled("id,label\nb.h5,x\nb.svs,y\n")
+        labeled("id,label\nb.h5,x\nb.svs,y\n")
     write_store(tmp_path / "store", named("a.png", "b"), overwrite=True)
-    one = labelled("id,label\na.png,x\na.jpg,y\nb,y\n", skip_bad=True)
+    one = labeled("id,label\na.png,x\na.jpg,y\nb,y\n", skip_bad=True)
     assert one.bags.ids == ("a.png", "b") and [name.bag for name in one.left_out] == ["a.jpg"]
 
 
@@ -467,9 +467,9 @@ def test_a_label_table_is_joined_to_a_table_of_instances_and_to_a_store(tmp_path
     write_store(tmp_path / "store", load_bags(tmp_path / "rows.csv").bags)
     stored = load_bags(tmp_path / "store", **labels).bags
     assert (stored.ids, stored.labels.values.tolist()) == (("b", "007"), [1, 0])
-    write_store(tmp_path / "labelled", stored)
-    with pytest.raises(ConfigError, match="labelled', which has labels of its own"):
-        load_bags(tmp_path / "labelled", **labels)
+    write_store(tmp_path / "labeled", stored)
+    with pytest.raises(ConfigError, match="labeled', which has labels of its own"):
+        load_bags(tmp_path / "labeled", **labels)
     (tmp_path / "labels.csv").write_text("bag_id,label\nb,yes\n7,no\nd,no\n")
     with pytest.raises(DataError, match=r"2 that cannot \(7: listed in .* there is '007'"):
         load_bags(tmp_path / "rows.csv", **labels)

@@ -14,7 +14,7 @@ from made_bags import (
     TORCHMIL_NETWORKS,
     build_method,
     build_network,
-    labelled_batch,
+    labeled_batch,
     separable_bags,
 )
 from scipy import integrate, stats
@@ -102,7 +102,7 @@ def test_the_covariance_is_the_inverse_of_a_numerical_hessian(network: str, clas
     """H of −log posterior in all C (E + 1) weights by autograd; the variance of T and S by its inverse."""
     model = build_method("laplace", network, classes, prior_precision=0.7)
     assert isinstance(model, Laplace)
-    batch = labelled_batch(RAGGED_SIZES, classes)
+    batch = labeled_batch(RAGGED_SIZES, classes)
     layer = model.network.last_layer
     with torch.no_grad():
         z = model.scores(batch)[2].logits
@@ -129,7 +129,7 @@ def test_the_covariance_is_the_inverse_of_a_numerical_hessian(network: str, clas
 
 def test_the_prior_precision_is_that_of_the_largest_marginal_likelihood() -> None:
     """By the determinant of the whole Hessian, on a grid."""
-    model, batch = build_method("laplace"), labelled_batch(RAGGED_SIZES)
+    model, batch = build_method("laplace"), labeled_batch(RAGGED_SIZES)
     z = model.scores(batch)[2].logits.detach()
     layer = model.network.last_layer
     padded = torch.cat([z, torch.ones(len(z), 1)], 1)
@@ -147,7 +147,7 @@ def test_the_prior_precision_is_that_of_the_largest_marginal_likelihood() -> Non
 
 def test_directions_that_no_bag_tells_of_have_the_variance_of_any_prior_however_wide() -> None:
     """Their curvature is 0, or a little below by rounding."""
-    model, batch = build_method("laplace", prior_precision=1e-20), labelled_batch(RAGGED_SIZES[:2])
+    model, batch = build_method("laplace", prior_precision=1e-20), labeled_batch(RAGGED_SIZES[:2])
     assert isinstance(model, Laplace)
     model.fit_after_training([batch])
     assert model.factor.isfinite().all()
@@ -160,8 +160,8 @@ def test_a_prior_precision_stays_in_its_range_where_nothing_was_learned() -> Non
 @pytest.mark.parametrize("method", ["laplace", "sngp"])
 def test_an_instance_alone_is_predicted_as_its_bag(method: str) -> None:
     model = build_method(method)
-    model.fit_after_training([labelled_batch(RAGGED_SIZES)])
-    batch = labelled_batch([1, 1, 1])
+    model.fit_after_training([labeled_batch(RAGGED_SIZES)])
+    batch = labeled_batch([1, 1, 1])
     output = model.predict([model.encode(batch.instances)], batch.segments, "bag-of-one")
     torch.testing.assert_close(output.bags.probabilities, output.instances.probabilities)
     torch.testing.assert_close(output.bags.mutual_information(), output.instances.mutual_information())
@@ -195,7 +195,7 @@ def test_random_features_approximate_the_gaussian_kernel(generator: torch.Genera
 def test_the_variance_of_sngp_is_by_the_inverse_of_its_precision(classes: int) -> None:
     model, batch = (
         build_method("sngp", classes=classes, features=13, ridge=0.4),
-        labelled_batch(RAGGED_SIZES, classes),
+        labeled_batch(RAGGED_SIZES, classes),
     )
     assert isinstance(model, SNGP)
     z = model.scores(batch)[2].logits.detach()
@@ -219,12 +219,12 @@ def test_updates_bound_the_spectral_norms_of_the_encoder() -> None:
     for layer in model.network.encoder.layers[::3]:
         layer.weight.data.mul_(10)
     for _ in range(30):
-        model.loss(labelled_batch(RAGGED_SIZES), 1)
+        model.loss(labeled_batch(RAGGED_SIZES), 1)
     norms = [torch.linalg.matrix_norm(layer.weight, 2).item() for layer in model.network.encoder.layers[::3]]
     assert norms == pytest.approx([0.5, 0.5], rel=1e-2)
     free = build_method("sngp", features=13, norm_bound=0.0)
     before = free.network.encoder.layers[0].weight.clone()
-    free.loss(labelled_batch(RAGGED_SIZES), 1)
+    free.loss(labeled_batch(RAGGED_SIZES), 1)
     assert torch.equal(free.network.encoder.layers[0].weight, before)
 
 
@@ -234,7 +234,7 @@ def test_layers_within_the_bound_of_their_norm_stay_and_one_of_zeros_is_no_error
     second.weight.data.zero_()
     before = first.weight.clone()
     for _ in range(2):
-        model.loss(labelled_batch(RAGGED_SIZES), 1)
+        model.loss(labeled_batch(RAGGED_SIZES), 1)
     assert torch.equal(first.weight, before) and not second.weight.any()
     assert not model.get_buffer("direction_1").any()
 
@@ -271,7 +271,7 @@ def test_a_network_of_torchmil_has_a_posterior_or_is_refused(network: str) -> No
             build_method("laplace", network)
         return
     made = build_network(network, MLP((5,), width=8), 3, hidden=8)
-    model, batch = Laplace(made).double().eval(), labelled_batch(RAGGED_SIZES)
+    model, batch = Laplace(made).double().eval(), labeled_batch(RAGGED_SIZES)
     plain = build_network(network, MLP((5,), width=8), 3, hidden=8).double().eval()
     plain.load_state_dict(made.state_dict())
     logits = plain(batch.instances, batch.segments).bag_logits
@@ -310,7 +310,7 @@ def test_laplace_with_too_many_weights_and_no_width_to_set_names_another_encoder
 
 
 def test_embeddings_of_pooled_features_are_those_features() -> None:
-    model, batch = build_method("laplace", "mean"), labelled_batch(RAGGED_SIZES)
+    model, batch = build_method("laplace", "mean"), labeled_batch(RAGGED_SIZES)
     features = model.encode(batch.instances)
     means = torch.stack([bag.mean(0) for bag in features.split(RAGGED_SIZES)])
     torch.testing.assert_close(model.scores(batch)[2].logits, means)

@@ -124,8 +124,8 @@ def test_a_table_of_instance_labels_may_say_more_of_instances(tmp_path: Path) ->
     bags = BagDataset.from_arrays([np.ones((2, 1)), np.ones((1, 1))], [0, 1], ids=["a", "b"])
     path = tmp_path / "t.csv"
     path.write_text("bag_id,instance,instance_label,class,split\na,0,0,stroma,x\na,1,1,tumor,y\n")
-    labelled = with_instance_labels(bags, path)
-    assert labelled.instance_labels.values.tolist()[:2] == [0, 1]
+    labeled = with_instance_labels(bags, path)
+    assert labeled.instance_labels.values.tolist()[:2] == [0, 1]
 
 
 @pytest.mark.parametrize("numbers", ["Unnamed: 0", "index", "__index_level_0__"])
@@ -358,7 +358,7 @@ def test_instance_labels_are_joined_by_position_in_bags_of_another_order_or_choi
     assert dict(zip(np.flatnonzero(of_all.known).tolist(), of_all.values[of_all.known], strict=True)) == known
 
 
-def test_an_instance_that_is_labelled_twice_is_named_in_bags_of_another_order(tmp_path: Path) -> None:
+def test_an_instance_that_is_labeled_twice_is_named_in_bags_of_another_order(tmp_path: Path) -> None:
     (tmp_path / "i.csv").write_text("bag_id,instance,instance_label\na,1,1\nb,0,1\nb,0,0\n")
     with pytest.raises(DataError, match="instance 0, bag 'b' .*: expected one row, got 2"):
         with_instance_labels(located_bags().subset([1, 0]), tmp_path / "i.csv")

@@ -317,8 +317,8 @@ def test_labels_are_matched_to_the_classes_of_the_model_by_name() -> None:
     three = replace(bags, class_names=(), labels=Labels(bags.labels.values + 1, bags.labels.known))
     with pytest.raises(DataError, match="class '2' of the bags"):
         model.predict(three)
-    unlabelled = replace(bags, class_names=("a", "b"), labels=Labels.unknown(len(bags)))
-    foreign = replace(unlabelled, instance_labels=Labels.unknown(len(bags.instances)))
+    unlabeled = replace(bags, class_names=("a", "b"), labels=Labels.unknown(len(bags)))
+    foreign = replace(unlabeled, instance_labels=Labels.unknown(len(bags.instances)))
     assert not model.predict(foreign).bags.labels.known.any()
 
 

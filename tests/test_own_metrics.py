@@ -83,7 +83,7 @@ def test_patients_and_groups_have_them_too() -> None:
 def test_they_stand_in_the_table_the_frame_and_the_json() -> None:
     predictions = made_predictions(bags=40)
     found = evaluate(predictions, metrics={"items": len, "undefined": lambda _: float("nan")})
-    count = found.bags.labelled
+    count = found.bags.labeled
     table = next(found.tables())
     [row] = [row for row in table.rows if row[0] == "items"]
     assert row[1] == f"{count}.0000"

@@ -23,7 +23,7 @@ SIDE, WIDTH = 11, 6
 
 
 class Means(nn.Module):
-    """Mean of each colour, smallest value, number of patches at once, and red of the top right corner."""
+    """Mean of each color, smallest value, number of patches at once, and red of the top right corner."""
 
     def forward(self, patches: Tensor) -> Tensor:
         means = patches.mean((2, 3))
@@ -60,9 +60,9 @@ def patches() -> np.ndarray:
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["scripted", "exported"])
-def test_a_network_is_given_normalised_batches_of_one_size(kind: str, tmp_path: Path, patches: np.ndarray) -> None:
+def test_a_network_is_given_normalized_batches_of_one_size(kind: str, tmp_path: Path, patches: np.ndarray) -> None:
     file = scripted(Means(), tmp_path / "e.pt") if kind == "scripted" else exported(Means(), tmp_path / "e.pt2", 7)
-    encoder = network_encoder(file, normalisation="imagenet", batch=7, device="cpu")
+    encoder = network_encoder(file, normalization="imagenet", batch=7, device="cpu")
     features = encoder.encode(patches)
     scaled = (patches / 255.0 - (0.485, 0.456, 0.406)) / (0.229, 0.224, 0.225)
     assert features.shape == (3, WIDTH)
@@ -71,16 +71,16 @@ def test_a_network_is_given_normalised_batches_of_one_size(kind: str, tmp_path: 
     assert features[:, 3] == pytest.approx(scaled.min((1, 2, 3)), abs=1e-5)
     assert (features[:, 4] == 7).all()  # filled up, and cut again
     assert features[:, 5] == pytest.approx(scaled[:, 0, -1, 0], abs=1e-5)
-    plain = network_encoder(file, normalisation="none", batch=7, device="cpu").encode(patches)
+    plain = network_encoder(file, normalization="none", batch=7, device="cpu").encode(patches)
     assert plain[:, :3] == pytest.approx(patches.mean((1, 2)) / 255, abs=1e-5)
     assert encoder.name == file.name
     assert encoder.attributes["encoder_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
-    assert encoder.attributes["normalisation"] == "imagenet"
+    assert encoder.attributes["normalization"] == "imagenet"
 
 
 def test_a_network_predicts_as_it_does_after_training(tmp_path: Path, patches: np.ndarray) -> None:
     network = nn.Sequential(nn.BatchNorm2d(3), nn.Dropout(0.5), nn.AdaptiveAvgPool2d(1))
-    encoder = network_encoder(scripted(network.train(), tmp_path / "e.pt"), normalisation="none", device="cpu")
+    encoder = network_encoder(scripted(network.train(), tmp_path / "e.pt"), normalization="none", device="cpu")
     features = encoder.encode(patches)  # (64, 3, 1, 1) is taken for (64, 3)
     assert features == pytest.approx(patches.mean((1, 2)) / 255, abs=1e-4)
 
@@ -102,7 +102,7 @@ def test_what_is_no_network_or_no_features_is_named(tmp_path: Path, patches: np.
     with pytest.raises(StorageError, match="check the path"):
         network_encoder(tmp_path / "none.pt")
     with pytest.raises(ConfigError, match="did you mean 'imagenet'"):
-        network_encoder(weights, normalisation="imagenett")
+        network_encoder(weights, normalization="imagenett")
 
 
 def repacked(source: Path, target: Path, change: Any) -> Path:
@@ -157,7 +157,7 @@ def test_a_network_that_a_link_leads_to_has_the_name_of_the_link(tmp_path: Path)
 def test_plain_statistics_need_no_file(patches: np.ndarray) -> None:
     encoder = plain_encoder()
     assert (encoder.name, encoder.encode(patches).shape, dict(encoder.attributes)) == (
-        "colour-texture",
+        "color-texture",
         (3, 24),
         {},
     )

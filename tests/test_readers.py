@@ -299,9 +299,9 @@ def write_features(path: Path, features: np.ndarray) -> None:
 
 def test_images_keep_their_bytes(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3)).astype(np.uint8)
-    np.save(tmp_path / "colour.npy", images)
+    np.save(tmp_path / "color.npy", images)
     np.save(tmp_path / "grey.npy", images[..., 0])
-    assert contents_of(tmp_path / "colour.npy").instance_shape == (8, 8, 3)
+    assert contents_of(tmp_path / "color.npy").instance_shape == (8, 8, 3)
     assert contents_of(tmp_path / "grey.npy").instance_shape == (8, 8, 1)
     assert np.array_equal(read_rows(tmp_path / "grey.npy", 0, 5), images[..., :1])
 

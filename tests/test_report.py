@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_predictions import NASTY, made_predictions, made_provenance, on_a_slide, unlabelled
+from made_predictions import NASTY, made_predictions, made_provenance, on_a_slide, unlabeled
 from made_reports import Page, reported, store_of, unpacked
 from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
@@ -208,7 +208,7 @@ def test_bags_that_one_lacks_are_named_and_metrics_are_of_the_shared_ones(tmp_pa
 
 
 def test_without_labels_there_is_no_empty_figure_or_column_and_what_is_missing_is_said(tmp_path: Path) -> None:
-    shown, written = reported(tmp_path, unlabelled(made_predictions()))
+    shown, written = reported(tmp_path, unlabeled(made_predictions()))
     assert any(note.startswith("No bag has a label") for note in written.notes)
     assert (
         "Not shown: accuracy, balanced accuracy, specificity, sensitivity, AUROC, error detection (AUROC), UE, ECE"
@@ -224,7 +224,7 @@ def test_without_labels_there_is_no_empty_figure_or_column_and_what_is_missing_i
 def test_labels_that_one_lacks_come_from_the_other_and_contradictions_are_refused(tmp_path: Path) -> None:
     whole, bare = (
         made_predictions(provenance=Provenance(method="a")),
-        unlabelled(made_predictions(provenance=Provenance(method="b"))),
+        unlabeled(made_predictions(provenance=Provenance(method="b"))),
     )
     shown, written = reported(tmp_path, whole, bare)
     assert "b lacks the labels of 20 bags; those of the other predictions are used." in written.notes

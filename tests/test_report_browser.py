@@ -21,7 +21,7 @@ from made_predictions import (
     made_predictions,
     made_provenance,
     on_a_slide,
-    unlabelled,
+    unlabeled,
     without_evidence,
 )
 from made_promises import exact_interval
@@ -105,7 +105,7 @@ def opened(browser: Any, report: Path) -> Iterator[Opened]:
 
 
 def accepted_and_errors(predictions: Predictions, share: float) -> tuple[int, int, int]:
-    """(accepted, errors among them, foreign bags deferred) of the most certain share of labelled bags."""
+    """(accepted, errors among them, foreign bags deferred) of the most certain share of labeled bags."""
     table = predictions.bags
     uncertainty = table.uncertainties()[error_measure(table)]
     inside = np.flatnonzero(table.judged)
@@ -226,7 +226,7 @@ def test_a_report_without_labels_has_no_empty_figure_and_begins_with_the_cases(
     browser: Any, tmp_path: Path
 ) -> None:
     out = tmp_path / "report.html"
-    bare = unlabelled(made_predictions())
+    bare = unlabeled(made_predictions())
     write_report(out, [("bare", Predictions(bare.bags, None))], resampling=Resampling(20))
     shown = Opened(browser, out)
     assert "No label is known, so accuracy" in shown.text("#verdict")
@@ -270,7 +270,7 @@ def test_a_map_is_drawn_where_coordinates_are_known(browser: Any, tmp_path: Path
     shown = Opened(browser, out)
     shown.page.locator("#bags-table tbody button").first.click()
     assert shown.page.locator("#bag-plot .hm image").count() == 1
-    shown.page.select_option("#bag-colour", "probability")
+    shown.page.select_option("#bag-color", "probability")
     z = shown.page.evaluate("document.getElementById('bag-plot').data[0].z")
     assert np.array(z, float).shape == (3, 4)
     drawn = shown.page.evaluate("(({x0, dx, y0}) => [x0, dx, y0])(document.getElementById('bag-plot').data[0])")
@@ -334,7 +334,7 @@ def test_a_bag_without_positions_beside_bags_with_them_is_drawn_as_bars(browser:
         shown.page.locator("#bags-table tbody button").first.click()
         assert shown.text("#bag h3").endswith(bag)
         assert shown.page.evaluate("document.getElementById('bag-plot').data[0].type") == kind
-        assert shown.page.locator("#bag-colour").count() == (kind == "heatmap")
+        assert shown.page.locator("#bag-color").count() == (kind == "heatmap")
     assert shown.complaints == []
     shown.context.close()
 
@@ -343,7 +343,7 @@ def test_a_bag_without_positions_beside_bags_with_them_is_drawn_as_bars(browser:
 def test_instances_are_numbered_as_in_the_tables_and_thin_bars_have_no_pattern(
     browser: Any, tmp_path: Path, count: int
 ) -> None:
-    given = unlabelled(made_predictions(4, per_bag=count))
+    given = unlabeled(made_predictions(4, per_bag=count))
     write_report(tmp_path / "report.html", [("x", given)], resampling=Resampling(20))
     shown = Opened(browser, tmp_path / "report.html")
     shown.page.fill("#bags-search", "bag 0000")
@@ -417,7 +417,7 @@ def test_it_fits_wide_and_narrow_and_text_stands_out(browser: Any, report: Path,
 
 
 def contrast(shown: Opened, ink: str, paper: str) -> float:
-    """Contrast ratio of two colours of the style sheet (WCAG 2.1)."""
+    """Contrast ratio of two colors of the style sheet (WCAG 2.1)."""
     luminances = []
     for name in (ink, paper):
         read = "name => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim()"
@@ -444,8 +444,8 @@ def several(number: int) -> list[Predictions]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(
     "given",
-    [[decided()], several(2), several(3), [on_a_slide(unlabelled(made_predictions()))], [flagged_slides()]],
-    ids=["decisions", "two methods", "three methods", "unlabelled slides", "flags"],
+    [[decided()], several(2), several(3), [on_a_slide(unlabeled(made_predictions()))], [flagged_slides()]],
+    ids=["decisions", "two methods", "three methods", "unlabeled slides", "flags"],
 )
 def test_no_rule_of_accessibility_is_broken_seriously(
     browser: Any, tmp_path: Path, given: list[Predictions], scheme: str

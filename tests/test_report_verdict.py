@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_predictions import made_predictions, unlabelled
+from made_predictions import made_predictions, unlabeled
 from made_promises import exact_interval
 from made_reports import reported
 
@@ -219,7 +219,7 @@ def test_the_mean_confidence_is_beside_its_difference_from_the_accuracy(tmp_path
 
 
 def test_without_labels_the_verdict_says_what_labels_would_add() -> None:
-    sentences, _ = judged(unlabelled(made_predictions()))
+    sentences, _ = judged(unlabeled(made_predictions()))
     assert sentences[0] == "Predicted classes of 30 bags: 12 class 0, 18 class 1."
     assert sentences[-1].startswith("No label is known, so accuracy")
     assert not any("Accuracy" in text for text in sentences)
@@ -313,7 +313,7 @@ def test_ood_detection_is_compared_by_its_own_measure_where_there_is_no_distance
 def test_bags_that_the_model_was_trained_on_are_said_beside_what_is_measured_on_them() -> None:
     given = made_predictions()
     parts = np.array(["train"] * 12 + ["validation"] * 3 + [""] * 15, object)
-    for one in (given, unlabelled(given)):
+    for one in (given, unlabeled(given)):
         trained = replace(one, bags=replace(one.bags, training_parts=parts))
         sentences, _ = judged(trained)
         said = [text for text in sentences if text.startswith("The model was trained on 12 of these 30 bags")]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from made_bags import build_method, build_network, labelled_batch, separable_bags
+from made_bags import build_method, build_network, labeled_batch, separable_bags
 from scipy import integrate, stats
 
 import miue
@@ -214,14 +214,14 @@ def test_an_ensemble_predicts_the_mean_of_its_members(bags: BagDataset) -> None:
 
 
 def test_the_log_probabilities_of_an_ensemble_are_those_of_its_mean() -> None:
-    ensemble, batch = build_method("deep-ensemble", size=3), labelled_batch([3, 1, 4])
+    ensemble, batch = build_method("deep-ensemble", size=3), labeled_batch([3, 1, 4])
     initialize(ensemble.members()[1], torch.Generator().manual_seed(4))
     each = torch.stack([member.bag_log_probabilities(batch).exp() for member in ensemble.members()])
     torch.testing.assert_close(ensemble.bag_log_probabilities(batch).exp(), each.mean(0))
 
 
 def test_the_loss_of_an_ensemble_is_the_sum_of_its_members_losses() -> None:
-    ensemble, batch = build_method("deep-ensemble", size=2), labelled_batch([3, 1, 4])
+    ensemble, batch = build_method("deep-ensemble", size=2), labeled_batch([3, 1, 4])
     initialize(ensemble.members()[1], torch.Generator().manual_seed(4))
     first, second = (member.loss(batch, 1) for member in ensemble.members())
     torch.testing.assert_close(ensemble.loss(batch, 1), first + second)
@@ -329,7 +329,7 @@ def test_a_bag_whose_every_attention_underflows_is_still_pooled(bags: BagDataset
 
 
 def test_bayes_mil_pools_by_the_attention_over_its_sum() -> None:
-    method, batch = build_method("bayes-mil", classes=2), labelled_batch([3, 1, 4], classes=2)
+    method, batch = build_method("bayes-mil", classes=2), labeled_batch([3, 1, 4], classes=2)
     features = method.encode(batch.instances)
     score = method.score(method.content(features).tanh() * method.gate(features).sigmoid())[:, :1]
     expected = [
@@ -386,7 +386,7 @@ def test_draws_of_bayes_mil_share_the_moments_of_its_attention(
 
 
 def test_the_loss_of_bayes_mil_adds_the_divergences_of_all_scores_of_a_bag() -> None:
-    batch = labelled_batch([3, 1, 4], classes=2)
+    batch = labeled_batch([3, 1, 4], classes=2)
     losses = []
     for coefficient in (0.0, 0.5):
         method = build_method("bayes-mil", classes=2, weight_divergence=0.0, attention_divergence=coefficient)
@@ -445,7 +445,7 @@ def test_the_divergence_of_scores_is_that_of_two_normal_distributions() -> None:
     )
 
 
-def test_the_attention_proxy_is_normalised_over_each_bag() -> None:
+def test_the_attention_proxy_is_normalized_over_each_bag() -> None:
     attention = torch.tensor([[0.2], [0.5], [0.3], [1.0], [0.5], [0.5]])
     proxy = attention_proxy(attention, torch.zeros(3, 2), Segments.of(3, 1, 2))
     expected = [0.0, 1.0, 1 / 3, 0.5, 0.5, 0.5]  # a bag of one, and equal attention, say nothing

@@ -77,7 +77,7 @@ def test_patches_of_a_tiling_are_read_shifted_and_encoded_in_its_order(
     assert features == pytest.approx(wanted, abs=1e-6)
     assert not np.allclose(features, before)
     said = {name: about[name] for name in ("encoder", "shift", "strength", "sigma_px", "seed")}
-    assert said == {"encoder": "colour-texture", "shift": "blur", "strength": "light", "sigma_px": 1.0, "seed": 0}
+    assert said == {"encoder": "color-texture", "shift": "blur", "strength": "light", "sigma_px": 1.0, "seed": 0}
     assert (sides["patch_size"], sides["patch_size_level0"], sides["target_magnification"]) == (64, 64, 20)
     picture = np.asarray(Image.open(out / "pictures" / "made.png"))
     assert picture.shape == (2 * (64 + GAP), 2 * (64 + GAP), 3)
@@ -100,7 +100,7 @@ def test_a_shift_drawn_per_slide_is_one_for_all_batches_of_its_patches(
 ) -> None:
     """The network sees the mean of each patch; four batches of eight."""
     network = ("--patch-encoder", scripted(Means(), tmp_path / "net.pt"), "--batch", 8, "--device", "cpu")
-    plain = ("--patch-px", 64, *network, "--normalisation", "none")
+    plain = ("--patch-px", 64, *network, "--normalization", "none")
     assert run("tile", slide, "--out", tmp_path / "before", *plain).exit_code == 0
     before = content(tmp_path / "before")[0][:, :3]
     spread = {}
@@ -241,7 +241,7 @@ def test_shifted_patches_of_another_pixel_width_or_picture_are_not_kept(
 def test_a_network_encodes_both_and_another_one_is_refused(slide: Path, tmp_path: Path) -> None:
     network = ("--patch-encoder", scripted(Means(), tmp_path / "net.pt"), "--batch", 8, "--device", "cpu")
     words = ("--patch-px", 64, *network)
-    result = run("tile", slide, "--out", tmp_path / "tiles", *words, "--normalisation", "none")
+    result = run("tile", slide, "--out", tmp_path / "tiles", *words, "--normalization", "none")
     assert result.exit_code == 0, result.output
     features, _, about, _ = content(tmp_path / "tiles")
     assert features.shape == (30, 6)  # the width is the network's
@@ -252,8 +252,8 @@ def test_a_network_encodes_both_and_another_one_is_refused(slide: Path, tmp_path
     assert isinstance(error, DataError)
     assert "got 'net.pt'" in str(error)
     given = ("--tiles", tmp_path / "tiles", *network)
-    assert isinstance(shift(slide, tmp_path / "out", *given).exception, DataError)  # normalised otherwise
-    same = ("--normalisation", "none", "--pictures", 2)
+    assert isinstance(shift(slide, tmp_path / "out", *given).exception, DataError)  # normalized otherwise
+    same = ("--normalization", "none", "--pictures", 2)
     assert shift(slide, tmp_path / "out", *given, *same).exit_code == 0
     picture = np.asarray(Image.open(tmp_path / "out" / "pictures" / "made.png"))
     with openslide.OpenSlide(str(slide)) as opened:  # the last patch, of the last of four batches

@@ -53,7 +53,7 @@ def slide(shared_data: Path) -> Path:
 
 @pytest.fixture
 def glass(tmp_path: Path) -> Path:
-    """A slide without tissue: noise that is hardly coloured, in a tiled TIFF that states 20×'s pixel width."""
+    """A slide without tissue: noise that is hardly colored, in a tiled TIFF that states 20×'s pixel width."""
     random = np.random.default_rng(0)
     pixels = (238 + random.integers(0, 5, (512, 512, 3))).astype(np.uint8)
     import tifffile
@@ -202,7 +202,7 @@ def test_the_share_of_tissue_is_that_of_its_pixels(step: int) -> None:
     assert tissue_grid(mask, (83, 61), step, 0.5).tolist() == wanted
 
 
-def test_tissue_is_what_is_coloured_and_glass_is_not() -> None:
+def test_tissue_is_what_is_colored_and_glass_is_not() -> None:
     picture = np.full((40, 40, 3), 240, np.uint8)
     assert not tissue_mask(picture).any()
     picture[10:30, 10:30] = (180, 60, 140)
@@ -315,7 +315,7 @@ def test_an_ome_tiff_with_channels_in_planes_and_a_huge_slide_without_levels_are
         thumbnail(SimpleNamespace(level_dimensions=((60_000, 40_000),)), 2048)
 
 
-def test_the_encoder_is_deterministic_and_tells_colour_and_texture_apart() -> None:
+def test_the_encoder_is_deterministic_and_tells_color_and_texture_apart() -> None:
     random = np.random.default_rng(0)
     flat = np.full((32, 32, 3), 120, np.uint8)
     rough = random.integers(60, 180, (32, 32, 3)).astype(np.uint8)
@@ -490,7 +490,7 @@ def test_what_cannot_be_asked_for_is_refused(slide: Path, tmp_path: Path) -> Non
     error = run(slide, slide, "--out", tmp_path).exception
     assert isinstance(error, DataError) and error.fix == "name it once"
     error = run(
-        slide, "--out", tmp_path, "--normalisation", "imgnet"
+        slide, "--out", tmp_path, "--normalization", "imgnet"
     ).exception  # that plain statistics do not use
     assert isinstance(error, ConfigError) and "one of imagenet, none" in str(error)
     with pytest.raises(ConfigError, match="^patch_px: .* got 7"):

@@ -41,7 +41,7 @@ def bags() -> BagDataset:
     return BagDataset.from_arrays([np.ones((2, 2))] * 2, ids=NAMES)
 
 
-def labelled(path: Path) -> list[int]:
+def labeled(path: Path) -> list[int]:
     return with_instance_labels(bags(), path).instance_labels.values.tolist()
 
 
@@ -63,7 +63,7 @@ KINDS: dict[str, tuple[Rows, Callable[[Path], Any], Any]] = {
     ),
     "instance labels": (
         [("bag_id", "instance", "instance_label"), (NAMES[0], "1", "1"), (NAMES[1], "0", "1")],
-        labelled,
+        labeled,
         [0, 1, 1, 0],
     ),
     "predictions": (
@@ -226,7 +226,7 @@ def test_every_table_may_be_parquet(kind: str, tmp_path: Path) -> None:
 
 def test_labels_of_patches_are_written_as_they_are_read(tmp_path: Path) -> None:
     write_patch_labels(tmp_path / "p.csv", [(name, np.array([0, 1])) for name in NAMES])
-    assert labelled(tmp_path / "p.csv") == [0, 1, 0, 1]
+    assert labeled(tmp_path / "p.csv") == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])

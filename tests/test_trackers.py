@@ -7,20 +7,27 @@ import importlib.util
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from lightning.pytorch.loggers.logger import DummyLogger
 from typer.testing import CliRunner
 
 import miue
 from miue.bags.dataset import BagDataset
 from miue.cli import app
 from miue.common.errors import ConfigError
+from miue.io.splits.draw import make_folds
 from miue.io.store import write_store
+from miue.model.config import TrainingConfig
+from miue.model.recipe import Recipe
+from miue.selection.cross_validation import cross_validate
 from miue.training.callbacks import EpochLog
-from miue.training.trackers import TRACKERS, Destination
+from miue.training.fit import Run
+from miue.training.seeds import train_seeds
+from miue.training.trackers import TRACKERS, Destination, Tracking, opened_loggers
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the trackers' own code
 COLUMNS = ("train_loss", "validation_nll", "validation_error", "criterion", "learning_rate")
@@ -99,6 +106,60 @@ def test_a_resumed_training_tracks_each_epoch_once(
     assert_same(tensorboard_values(folder), logged(folder))
 
 
+def test_folds_and_seeds_are_tracked_each_in_its_folder_and_named_from_that_of_the_command(
+    tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+    tensorboard = TRACKERS["tensorboard"]
+
+    def open_and_note(where: Destination) -> Logger:
+        names.append(where.name)
+        return tensorboard(where)
+
+    monkeypatch.setitem(cast(dict[str, Any], TRACKERS), "tensorboard", open_and_note)
+    recipe = Recipe("mean", "softmax", settings={"max_epochs": 2})
+    how: dict[str, Any] = {"trackers": ["tensorboard"], "device": "cpu", "progress": False}
+    cross_validate(bags, make_folds(bags, 2), [7], tmp_path / "cv", recipe, **how)
+    assert names == ["cv/fold_0/seed_7/run", "cv/fold_1/seed_7/run"]
+    for name in names:
+        assert_same(tensorboard_values(tmp_path / name), logged(tmp_path / name))
+    names.clear()
+    run = Run(tmp_path / "seeds", progress=False, accelerator="cpu", tracking=Tracking(("tensorboard",)))
+    train_seeds(recipe, bags, [3, 5], run)
+    assert names == ["seeds/seed_3", "seeds/seed_5"]
+
+
+def test_a_cross_validation_with_an_unknown_tracker_is_refused_before_it_begins(
+    tmp_path: Path, bags: BagDataset
+) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'tensorboard'"):
+        cross_validate(bags, make_folds(bags, 2), [7], tmp_path / "cv", trackers=["tensorbord"], progress=False)
+    assert not (tmp_path / "cv").exists()
+
+
+def test_a_run_that_is_resumed_with_one_of_its_trackers_keeps_the_ids_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    def open_mlflow(where: Destination) -> Logger:
+        asked.append(("mlflow", where.run_id))
+        return DummyLogger()
+
+    def open_wandb(where: Destination) -> Logger:
+        asked.append(("wandb", where.run_id))
+        return DummyLogger()
+
+    monkeypatch.setitem(cast(dict[str, Any], TRACKERS), "mlflow", open_mlflow)
+    monkeypatch.setitem(cast(dict[str, Any], TRACKERS), "wandb", open_wandb)
+    (tmp_path / "trackers.json").write_text('{"mlflow": "first", "wandb": "second"}')
+    settings = TrainingConfig(max_epochs=9, bags_per_update=1, lr_patience=3, stop_patience=5)
+    for names in (("wandb",), ("mlflow", "wandb")):
+        with opened_loggers(Tracking(names, tmp_path), tmp_path, settings, 3):
+            pass
+    assert asked[1] == ("mlflow", "first")
+
+
 @pytest.mark.long
 def test_a_training_goes_on_without_a_tracker_that_fails(
     tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
@@ -154,7 +215,7 @@ def test_the_address_of_mlflow_is_taken_from_the_user_and_not_from_the_training_
 ) -> None:
     opened: list[str] = []
 
-    class Logger:
+    class Mlflow:
         def __init__(self, name: str, *, tracking_uri: str, **options: Any) -> None:
             self.address = tracking_uri
 
@@ -163,14 +224,14 @@ def test_the_address_of_mlflow_is_taken_from_the_user_and_not_from_the_training_
             opened.append(self.address)
             os.environ["MLFLOW_TRACKING_URI"] = self.address  # as mlflow.set_tracking_uri does
 
-    monkeypatch.setattr("lightning.pytorch.loggers.MLFlowLogger", Logger)
+    monkeypatch.setattr("lightning.pytorch.loggers.MLFlowLogger", Mlflow)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     homes = [tmp_path / "seed_1", tmp_path / "seed_2"]
     for home in homes:
-        TRACKERS["mlflow"](Destination(home, home, 1, None))
+        TRACKERS["mlflow"](Destination(home, home, 1, None, home))
     assert opened == [f"sqlite:///{home / 'mlflow' / 'mlflow.db'}" for home in homes]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server")
-    TRACKERS["mlflow"](Destination(homes[0], homes[0], 1, None))
+    TRACKERS["mlflow"](Destination(homes[0], homes[0], 1, None, homes[0]))
     assert opened[2] == os.environ["MLFLOW_TRACKING_URI"] == "http://server"
 
 

@@ -171,8 +171,8 @@ def test_the_command_prints_sentences_or_json(run: Path, split_bags: BagDataset,
     assert content["bags"] == content["patients"] == 40
     assert {"measure", "slope", "low", "high", "verdict", "sentence"} <= set(content["measures"][0])
     nothing = Labels.of([None] * len(split_bags))
-    write_store(tmp_path / "unlabelled", replace(split_bags, labels=nothing, splits=("",) * len(split_bags)))
-    command[3] = str(tmp_path / "unlabelled")  # then labels are those that the training listed
+    write_store(tmp_path / "unlabeled", replace(split_bags, labels=nothing, splits=("",) * len(split_bags)))
+    command[3] = str(tmp_path / "unlabeled")  # then labels are those that the training listed
     assert json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout) == content
 
 

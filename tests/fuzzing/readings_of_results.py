@@ -101,7 +101,7 @@ def predictions(case: Case) -> dict[str, Any]:
         "instances": 0 if found.instances is None else len(found.instances),
         "distribution": type(found.bags.distribution).__name__.lower(),
         "wrong": finite_probabilities(found.bags),
-        "labelled": int(found.bags.labels.known.sum()),
+        "labeled": int(found.bags.labels.known.sum()),
         "evaluation": len(json.loads(out)),
     }
 

@@ -130,10 +130,10 @@ def test_tables_without_results_say_so_beside_the_papers_numbers(tmp_path: Path)
 def test_a_real_slide_goes_the_whole_way(
     shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slide region is cut, outlined, labelled and shifted by the commands, and stands for a test slide."""
+    """A slide region is cut, outlined, labeled and shifted by the commands, and stands for a test slide."""
     slide = tmp_path / "test_001.svs"
     shutil.copy(shared_data / "CMU-1-Small-Region.svs", slide)
-    source = made_camelyon16(tmp_path / "data", width=24, encoder="colour-texture")
+    source = made_camelyon16(tmp_path / "data", width=24, encoder="color-texture")
     features, shifted = source / "camelyon16" / "features", source / "camelyon16" / "shifted"
     tile_and_shift(slide, features, shifted)
     annotations, table = source / "camelyon16" / "annotations", source / "camelyon16" / "patch-labels.csv"

@@ -191,8 +191,8 @@ def test_a_sweep_is_computed_once_and_read_back(paths: Paths, monkeypatch: pytes
         return [model]
 
     monkeypatch.setattr(ood_sweep, "train_preset", trained)
-    labelled = BagDataset.from_arrays([bags.batch([i]).instances.numpy() for i in range(30)], bags.labels.values)
-    store = replace(labelled, splits=("train",) * 30)
+    labeled = BagDataset.from_arrays([bags.batch([i]).instances.numpy() for i in range(30)], bags.labels.values)
+    store = replace(labeled, splits=("train",) * 30)
     monkeypatch.setattr(ood_sweep, "store_of", lambda *_: store)
     monkeypatch.setattr(
         ood_sweep, "_sets", lambda *_: [("", 0.0, bags), ("fmnist", 0.4, bags), ("fmnist", 1.0, bags)]

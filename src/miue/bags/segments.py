@@ -223,15 +223,15 @@ class BagBatch:
     Attributes:
         instances: features (N, D) or images (N, H, W, channels); uint8 images keep their bytes.
         segments: which instance belongs to which bag.
-        labels: class of each bag; zero where ``labelled`` is false.
-        labelled: whether a bag's label is known.
+        labels: class of each bag; zero where ``labeled`` is false.
+        labeled: whether a bag's label is known.
         statistics: of the images that features were made of; None where unknown, or not read.
     """
 
     instances: Shaped[Tensor, "N *shape"]
     segments: Segments
     labels: Int64[Tensor, "B"]
-    labelled: Bool[Tensor, "B"]
+    labeled: Bool[Tensor, "B"]
     statistics: Float[Tensor, "N S"] | None = None
 
     def to(self, device: torch.device | str) -> BagBatch:
@@ -240,7 +240,7 @@ class BagBatch:
             self.instances.to(device),
             self.segments.to(device),
             self.labels.to(device),
-            self.labelled.to(device),
+            self.labeled.to(device),
             None if self.statistics is None else self.statistics.to(device),
         )
 

@@ -27,6 +27,7 @@ from miue.cli.options import (
     Quiet,
     Settings,
     ShardText,
+    Trackers,
     make_executor,
     make_recipe,
     parse_seeds,
@@ -76,6 +77,7 @@ def cross_validate(
     encoder: Encoder = "auto",
     setting: Settings = None,
     distance: Distances = None,
+    tracker: Trackers = None,
     executor: ExecutorKind = None,
     jobs: Jobs = None,
     address: Address = None,
@@ -119,6 +121,7 @@ def cross_validate(
             recipe,
             executor=where,
             shard=part,
+            trackers=tracker or (),
             device=device,
             progress=not quiet,
         )

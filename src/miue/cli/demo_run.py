@@ -144,7 +144,7 @@ def _compare(evaluations: list[Evaluation]) -> list[tuple[str, str, list[Metric]
 
 
 def _errors(levels: Sequence[LevelEvaluation]) -> str:
-    counts = [round(one.labelled * (1 - (one.metrics["accuracy"].value or 0))) for one in levels]
+    counts = [round(one.labeled * (1 - (one.metrics["accuracy"].value or 0))) for one in levels]
     return " and ".join(f"{count:,}" for count in counts)
 
 

@@ -33,7 +33,7 @@ def hub_card(
     title: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name of the model; by default that of the folder.")
     ] = None,
-    licence: Annotated[
+    license: Annotated[
         str | None,
         typer.Option("--license", metavar="NAME", help="License such as apache-2.0; by default none is stated."),
     ] = None,
@@ -49,9 +49,9 @@ def hub_card(
     """
     from miue.hub import write_card
 
-    path = write_card(run, evaluation=evaluation, title=title, licence=licence, overwrite=overwrite, trust=trust)
+    path = write_card(run, evaluation=evaluation, title=title, license=license, overwrite=overwrite, trust=trust)
     show_result({"card": str(path)}, f"Card written: {path}. Read it before you share it.", as_json)
-    if licence is None and not as_json:
+    if license is None and not as_json:
         say("It states no license; add one with --license, or by hand.")
 
 

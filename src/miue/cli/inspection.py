@@ -288,7 +288,7 @@ def _splits_of(bags: BagDataset) -> list[dict[str, Any]]:
             "instances": int(part.sizes.sum()),
         }
         record.update({f"class {name}": int(n) for name, n in zip(names, counts, strict=True)})
-        record["unlabelled"] = int((~part.labels.known & not_out).sum())
+        record["unlabeled"] = int((~part.labels.known & not_out).sum())
         record["known in distribution"] = int(part.is_ood.in_distribution.sum())
         for name in sorted(set(part.ood_sets) - {""}):
             record[f"OOD {name}"] = part.ood_sets.count(name)
@@ -372,7 +372,7 @@ def _describe_predictions(path: Path, progress: bool) -> dict[str, Any]:
     predictions = read_predictions(path)
     both = {"bags": predictions.bags, "instances": predictions.instances}
     tables = {name: table for name, table in both.items() if table is not None}
-    facts = ("count", "labelled", "known in distribution", "known out of distribution")
+    facts = ("count", "labeled", "known in distribution", "known out of distribution")
     levels: dict[str, dict[str, Any]] = {
         name: {"level": name, **dict(zip(facts, count_known(table), strict=True))}
         for name, table in tables.items()

@@ -123,6 +123,16 @@ Distances = Annotated[
         rich_help_panel=MODEL,
     ),
 ]
+Trackers = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="tensorboard|mlflow|wandb",
+        help="Experiment tracker to log each epoch to, which needs miue[tensorboard] and so on. It writes "
+        f"into --out; nothing is sent unless MLFLOW_TRACKING_URI or WANDB_MODE says so. {MANY}",
+        callback=separate,
+        rich_help_panel=TRAINING,
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(

@@ -103,9 +103,9 @@ def data_patch_labels(
     write_patch_labels(out, label_slides(files, how, counts, progress=not quiet))
     left_out = f"; {plural(without, 'slide')} without annotation: {unannotated}" if without else ""
     of_all = f"{plural(counts['patches'], 'patch')} of {plural(len(files), 'slide')}"
-    tumour = f"{counts['tumour']:,} of {of_all} {is_or_are(counts['tumour'])} tumor"
+    tumor = f"{counts['tumor']:,} of {of_all} {is_or_are(counts['tumor'])} tumor"
     facts = {"slides": len(files), **counts, "without_annotation": without, "not_read": others, "out": str(out)}
-    show_result(facts, f"{tumour}{left_out}: {out}", as_json)
+    show_result(facts, f"{tumor}{left_out}: {out}", as_json)
 
 
 def files_of(features: Path, annotations: AnnotationFiles, *, skip: bool) -> tuple[list[Path], int, list[str]]:
@@ -155,5 +155,5 @@ def label_slides(
 
     for file in tracked(files, "Slides", shown=progress, unit="slides"):
         labels = patch_labels(file, how)
-        counts.update(patches=len(labels), tumour=int(labels.sum()))
+        counts.update(patches=len(labels), tumor=int(labels.sum()))
         yield file.stem, labels

@@ -41,7 +41,7 @@ def data_shift(
     tissue: tile.Tissue = 0.25,
     mpp: tile.Mpp = None,
     patch_encoder: tile.PatchEncoder = None,
-    normalisation: tile.Normalisation = "imagenet",
+    normalization: tile.Normalization = "imagenet",
     batch: tile.Batch = 64,
     device: Device = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the stains, with the slide's name.")] = 0,
@@ -81,7 +81,7 @@ def data_shift(
     cut = asdict(Tiling(patch_px, magnification, tissue, mpp)) if tiles is None else str(tiles.resolve())
     drawn = {"kind": kind, "strength": strength, "drawn_per": drawn_per, "seed": seed, "pictures": pictures}
     shift = {**drawn, "tiles": cut}
-    encoder = tile.describe_encoder(patch_encoder, normalisation, batch, device)
+    encoder = tile.describe_encoder(patch_encoder, normalization, batch, device)
     how = read_shift(shift, encoder)
     for_each_slide(
         slides,

@@ -46,10 +46,10 @@ PatchEncoder = Annotated[
         metavar="FILE",
         rich_help_panel=ENCODER,
         help="Network: TorchScript, or an exported program (.pt2). It is code: load only what you trust. "
-        "Without it, 24 plain statistics (colour-texture).",
+        "Without it, 24 plain statistics (color-texture).",
     ),
 ]
-Normalisation = Annotated[
+Normalization = Annotated[
     str,
     typer.Option(
         metavar="imagenet|none",
@@ -71,7 +71,7 @@ def data_tile(
     tissue: Tissue = 0.25,
     mpp: Mpp = None,
     patch_encoder: PatchEncoder = None,
-    normalisation: Normalisation = "imagenet",
+    normalization: Normalization = "imagenet",
     batch: Batch = 64,
     device: Device = "auto",
     executor: ExecutorKind = None,
@@ -95,7 +95,7 @@ def data_tile(
     from miue.pathology.tiling import Tiling, matches
 
     tiling = Tiling(patch_px, magnification, tissue, mpp)
-    encoder = describe_encoder(patch_encoder, normalisation, batch, device)
+    encoder = describe_encoder(patch_encoder, normalization, batch, device)
     chosen = open_encoder(**encoder)
     for_each_slide(
         slides,
@@ -111,7 +111,7 @@ def data_tile(
     )
 
 
-def describe_encoder(path: Path | None, normalisation: str, batch: int, device: str) -> dict[str, Any]:
+def describe_encoder(path: Path | None, normalization: str, batch: int, device: str) -> dict[str, Any]:
     """Return the encoder that the options name as JSON values, which ``open_encoder`` takes."""
     where = None if path is None else str(path.absolute())
-    return {"path": where, "normalisation": normalisation, "batch": batch, "device": device}
+    return {"path": where, "normalization": normalization, "batch": batch, "device": device}

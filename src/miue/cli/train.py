@@ -26,6 +26,7 @@ from miue.cli.options import (
     Overwrite,
     Quiet,
     Settings,
+    Trackers,
     make_executor,
     make_recipe,
     parse_seeds,
@@ -74,16 +75,7 @@ def train(
     ] = None,
     setting: Settings = None,
     distance: Distances = None,
-    tracker: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="tensorboard|mlflow|wandb",
-            help="Experiment tracker to log each epoch to, which needs miue[tensorboard] and so on. It writes "
-            f"into --out; nothing is sent unless MLFLOW_TRACKING_URI or WANDB_MODE says so. {MANY}",
-            callback=separate,
-            rich_help_panel=TRAINING,
-        ),
-    ] = None,
+    tracker: Trackers = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue a run that was interrupted.", rich_help_panel=RUNNING)
     ] = False,

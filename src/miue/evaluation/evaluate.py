@@ -80,14 +80,14 @@ def evaluate(
 
         of_bags = level(predictions.bags, NO_LABEL)
         of_instances = level(instances, NO_INSTANCE_LABEL) if (instances := tables.get("instances")) else None
-        no_patient = SEVERAL_CLASSES if of_bags.labelled else NO_LABEL
+        no_patient = SEVERAL_CLASSES if of_bags.labeled else NO_LABEL
         return Evaluation(
             of_bags,
             of_instances,
             evaluate_decisions(predictions.bags, decisions, rules) if decisions else None,
             level(patients, no_patient) if (patients := tables.get("patients")) else None,
             predictions.provenance,
-            evaluate_froc(predictions) if of_instances and of_instances.labelled else None,
+            evaluate_froc(predictions) if of_instances and of_instances.labeled else None,
             evaluate_flags(predictions),
             None if groups is None else evaluate_groups(predictions.bags, groups, rules, names, own),
         )

@@ -75,7 +75,7 @@ def _metrics_by_group(groups: Mapping[str, GroupEvaluation], classes: Sequence[s
             for metric in (metrics["accuracy"], *by_class, metrics["auroc"])
         )
         nll = metric_cell(metrics["nll"], False, reasons)
-        rows.append((name, f"{one.bags.labelled:,}", accuracy, _interval(one), *shares, nll))
+        rows.append((name, f"{one.bags.labeled:,}", accuracy, _interval(one), *shares, nll))
     of_classes = ("spec.", "sens.") if two else ("balanced acc.",)
     notes = [
         "Labeled bags not known to be out of distribution, in %; NLL in nats. The interval is that of the "

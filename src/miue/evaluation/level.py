@@ -27,7 +27,7 @@ class LevelEvaluation:
 
     Attributes:
         count: items.
-        labelled: items with a label that are not known to be out of distribution; the class metrics are of these.
+        labeled: items with a label that are not known to be out of distribution; the class metrics are of these.
         in_distribution: items known to be in distribution; ``ood`` is of these and of the next.
         out_of_distribution: items known to be out of distribution; of the others it is unknown.
         metrics: accuracy, auroc, balanced_accuracy (mean of ``recall_by_class``), ece, brier, nll, aurc, and ue,
@@ -43,7 +43,7 @@ class LevelEvaluation:
     """
 
     count: int
-    labelled: int
+    labeled: int
     in_distribution: int
     out_of_distribution: int
     metrics: Mapping[str, Metric]

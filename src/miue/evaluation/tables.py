@@ -77,12 +77,12 @@ def _not_in_percent(levels: Mapping[str, LevelEvaluation]) -> list[str]:
 
 def _labeled(levels: Mapping[str, LevelEvaluation]) -> list[str]:
     """Return of how many items the metrics of classes are, where others have no label."""
-    counts = {name: (level.labelled, level.count - level.out_of_distribution) for name, level in levels.items()}
+    counts = {name: (level.labeled, level.count - level.out_of_distribution) for name, level in levels.items()}
     some = [f"{count:,} of {total:,} {name}" for name, (count, total) in counts.items() if 0 < count < total]
     if not some:
         return []
     note = f"With a label: {', '.join(some)}. Class metrics use these."
-    if "patients" in levels and levels["patients"].labelled < levels["patients"].count:
+    if "patients" in levels and levels["patients"].labeled < levels["patients"].count:
         note += " A patient has a label where all labeled bags have the same."
     return [note]
 

@@ -88,7 +88,7 @@ def write_card(
     *,
     evaluation: Path | str | None = None,
     title: str | None = None,
-    licence: str | None = None,
+    license: str | None = None,
     overwrite: bool = False,
     trust: bool = False,
 ) -> Path:
@@ -98,7 +98,7 @@ def write_card(
         folder: a model that was trained or saved.
         evaluation: a JSON file of ``miue evaluate --out``, of predictions of this model.
         title: what to call the model; else the folder's name.
-        licence: identifier such as "apache-2.0"; the choice is yours, and without it the card states none.
+        license: identifier such as "apache-2.0"; the choice is yours, and without it the card states none.
         overwrite: replace a card that is there.
         trust: whether to run parts of the model that are not of miue.
 
@@ -111,7 +111,7 @@ def write_card(
     refuse_existing(folder / CARD, overwrite=overwrite)
     measured = None if evaluation is None else read_json(Path(evaluation), what="evaluation")
     model, title = Model.load(folder, trust=trust), title or folder.resolve().name
-    text = model_card(model, title, file_digests(folder), evaluation=measured, licence=licence)
+    text = model_card(model, title, file_digests(folder), evaluation=measured, license=license)
     with atomic_file(folder / CARD) as temporary:
         temporary.write_text(text, "utf-8")
     return folder / CARD
@@ -123,7 +123,7 @@ def model_card(
     files: Mapping[str, str],
     *,
     evaluation: Mapping[str, Any] | None = None,
-    licence: str | None = None,
+    license: str | None = None,
 ) -> str:
     """Return the text of a model card, its metadata first, as the Hub reads it.
 
@@ -132,7 +132,7 @@ def model_card(
         title: what to call it.
         files: names of the files that travel with it, each with the SHA-256 of its content.
         evaluation: what ``Evaluation.to_json`` gave, of predictions of this model.
-        licence: identifier, or None to state none.
+        license: identifier, or None to state none.
 
     Raises:
         ModelError: an evaluation of other weights.
@@ -142,8 +142,8 @@ def model_card(
         _check_evaluation(model, evaluation)
     parts = (model.config.method.name, model.config.network.name)
     metadata: dict[str, Any] = {"library_name": "miue", "tags": [*TAGS, *parts]}
-    if licence is not None:
-        metadata["license"] = licence
+    if license is not None:
+        metadata["license"] = license
     measured = ""
     if evaluation is not None:
         try:
@@ -288,7 +288,7 @@ def _measured(evaluation: Mapping[str, Any]) -> str:
     lines = [f"On {escape_markdown(_measured_on(evaluation))}.", ""]
     for level, values in _levels(evaluation):
         lines += [
-            f"| {level} ({values['labelled']:,} labeled of {values['count']:,}) | value |",
+            f"| {level} ({values['labeled']:,} labeled of {values['count']:,}) | value |",
             "| --- | ---: |",
         ]
         shown = {METRICS[name].words: value for name, value in _listed_metrics(values).items()}

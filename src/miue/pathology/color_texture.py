@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float32, UInt8
 
-NAME = "colour-texture"
+NAME = "color-texture"
 WIDTH = 24
 
 

@@ -57,7 +57,7 @@ def plain_encoder() -> PatchEncoder:
 
 
 def network_encoder(
-    path: Path, *, normalisation: str = "imagenet", batch: int = 64, device: str = "auto"
+    path: Path, *, normalization: str = "imagenet", batch: int = 64, device: str = "auto"
 ) -> PatchEncoder:
     """Return the network in a file; only from an author you trust.
 
@@ -66,7 +66,7 @@ def network_encoder(
 
     Args:
         path: TorchScript, or an exported program where it ends in .pt2.
-        normalisation: "imagenet" or "none" (values in [0, 1]).
+        normalization: "imagenet" or "none" (values in [0, 1]).
         batch: patches at once.
         device: "auto", "cpu" or "gpu".
 
@@ -75,7 +75,7 @@ def network_encoder(
         StorageError: the file cannot be read.
         ModelError: it holds no network, or parts that would be unpickled.
     """
-    check_normalization(normalisation)
+    check_normalization(normalization)
     target = torch_device(device)
     try:
         digest = file_sha256(path)
@@ -83,7 +83,7 @@ def network_encoder(
         raise not_readable(f"encoder {str(path)!r}", "a readable file", error, "check the path") from error
     network = _exported(path, target) if path.suffix == EXPORTED else _scripted(path, target)
     mean, deviation = (
-        torch.tensor(values, device=target)[:, None, None] for values in NORMALIZATIONS[normalisation]
+        torch.tensor(values, device=target)[:, None, None] for values in NORMALIZATIONS[normalization]
     )
 
     def encode(patches: np.ndarray) -> np.ndarray:
@@ -93,7 +93,7 @@ def network_encoder(
             features = _run(network, (values - mean) / deviation, path)
         return features[: len(patches)].float().cpu().numpy()
 
-    return PatchEncoder(path.name, encode, {"encoder_sha256": digest, "normalisation": normalisation}, batch)
+    return PatchEncoder(path.name, encode, {"encoder_sha256": digest, "normalization": normalization}, batch)
 
 
 def check_normalization(name: str) -> None:
@@ -103,7 +103,7 @@ def check_normalization(name: str) -> None:
         ConfigError: it is not.
     """
     if name not in NORMALIZATIONS:
-        raise unknown_name("normalisation", name, NORMALIZATIONS)
+        raise unknown_name("normalization", name, NORMALIZATIONS)
 
 
 def _run(network: Any, values: Tensor, path: Path) -> Tensor:
@@ -131,7 +131,7 @@ def _run(network: Any, values: Tensor, path: Path) -> Tensor:
             item=f"encoder {str(path)!r}",
             wanted="finite features",
             got="NaN or infinity",
-            fix="check the network and --normalisation",
+            fix="check the network and --normalization",
         )
     return features
 

@@ -180,8 +180,8 @@ def _refuse_other_encoder(file: Path, there: Mapping[str, Any], encoder: PatchEn
         raise DataError(
             item=f"features of {str(file)!r}",
             wanted=f"those of the encoder {encoder.name!r}, so that shifted ones can be compared with them",
-            got=f"{there.get('encoder')!r}, or another version or normalisation of it",
-            fix="pass the --patch-encoder and --normalisation that made them",
+            got=f"{there.get('encoder')!r}, or another version or normalization of it",
+            fix="pass the --patch-encoder and --normalization that made them",
         )
 
 

@@ -17,16 +17,16 @@ from miue.tasks import report_share
 
 
 @lru_cache(1)
-def open_encoder(path: str | None, normalisation: str, batch: int, device: str) -> PatchEncoder:
+def open_encoder(path: str | None, normalization: str, batch: int, device: str) -> PatchEncoder:
     """Return the network in a file, or the plain statistics where there is no path; the last one is kept.
 
     Raises:
         ConfigError, StorageError, ModelError: as ``network_encoder`` does.
     """
     if path is None:
-        check_normalization(normalisation)
+        check_normalization(normalization)
         return plain_encoder()
-    return network_encoder(Path(path), normalisation=normalisation, batch=batch, device=device)
+    return network_encoder(Path(path), normalization=normalization, batch=batch, device=device)
 
 
 def tile_task(slide: str, out: str, tiling: Mapping[str, Any], encoder: Mapping[str, Any]) -> int:

@@ -19,7 +19,7 @@ def confusion_table(
         evaluations: of this level, by run.
         classes: names in order.
     """
-    found = [(run, one) for run, one in zip(runs, evaluations, strict=True) if one and one.labelled]
+    found = [(run, one) for run, one in zip(runs, evaluations, strict=True) if one and one.labeled]
     if not found:
         return None
     table = MetricsTable([(f"predicted {name}", f"items whose most probable class is {name}") for name in classes])

@@ -58,7 +58,7 @@ def groups_table(
             cells = [metric_cell(table, key, *_with_interval(by[group], key)) for key in keys]
             cells += [_of_decisions(table, key, by[group]) for key in of_decisions]
             name = group if len(found) == 1 else f"{group}: {title}"
-            table.rows.append((name, [Cell(f"{by[group].bags.labelled:,}"), *cells], ""))
+            table.rows.append((name, [Cell(f"{by[group].bags.labeled:,}"), *cells], ""))
     return table
 
 
@@ -71,7 +71,7 @@ def _with_interval(one: GroupEvaluation, key: str) -> tuple[Metric, Interval | N
         metric, low, high = one.bags.metrics[key], one.accuracy_low, one.accuracy_high
     else:
         metric, low, high = one.bags.recall_by_class[number], one.recall_low[number], one.recall_high[number]
-    return metric, Interval(low.value, high.value, one.bags.labelled)
+    return metric, Interval(low.value, high.value, one.bags.labeled)
 
 
 def _of_decisions(table: MetricsTable, key: str, one: GroupEvaluation) -> Cell:

@@ -34,7 +34,7 @@ def instances_table(runs: Sequence[Run], levels: Sequence[LevelEvaluation | None
     """
     rows: list[tuple[str, Mapping[str, Metric]]] = []
     for run, level in zip(runs, levels, strict=True):
-        froc = evaluate_froc(run.predictions) if level and level.labelled else {}
+        froc = evaluate_froc(run.predictions) if level and level.labeled else {}
         flags = evaluate_flags(run.predictions)
         rows.append((run.title, {**froc, **(flags.metrics if flags else {})}))
     names = [name for name in TITLES if any(name in metrics for _, metrics in rows)]

@@ -136,7 +136,7 @@ def _answer(
 ) -> dict[str, Any]:
     bags = levels["bags"]
     evaluated = zip(comparison.shared, bags.evaluations, bags.intervals, outcomes, strict=True)
-    judged = [one is not None and bool(one.labelled) for level in levels.values() for one in level.evaluations]
+    judged = [one is not None and bool(one.labeled) for level in levels.values() for one in level.evaluations]
     verdicts = [judge_run(run, one, by or {}, made) for run, one, by, made in evaluated if one is not None]
     return {
         "verdicts": verdicts,
@@ -146,7 +146,7 @@ def _answer(
         "pairs": {name: levels[name].pairs for name in EVALUATED if levels[name].pairs},
         "confusion": {name: levels[name].confusion for name in EVALUATED if levels[name].confusion is not None},
         "tables": {name: levels[name].table for name in EVALUATED if levels[name].table is not None},
-        "labelled": any(judged),
+        "labeled": any(judged),
         "instances_table": instances_table(comparison.shared, levels["instances"].evaluations),
         "negative_classes": describe_negative_classes(comparison.shared, comparison.class_names),
     }

@@ -81,7 +81,7 @@ def judge_run(
         outcome: the evaluation of the decisions of the bags; None without decisions.
     """
     table = run.predictions.bags
-    if not level.labelled:
+    if not level.labeled:
         first = _predicted(table, run.predictions.provenance.classes, decided=_decides_bags(run))
         sentences = [
             first,
@@ -117,7 +117,7 @@ def _accuracy(
     """Return the accuracy, and how far the probabilities are from it; there may be calibrated ones beside them."""
     accuracy = level.metrics["accuracy"].value
     assert accuracy is not None
-    of = plural(level.labelled, "labeled bag")
+    of = plural(level.labeled, "labeled bag")
     sentences = [f"Accuracy {_percent(accuracy, intervals.get('accuracy'))} on {of}."]
     interval = intervals.get("overconfidence")
     if interval is not None and interval.excludes_zero:

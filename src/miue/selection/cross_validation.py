@@ -34,6 +34,7 @@ from miue.training.fit import Run
 from miue.training.job import Job, handed_over, read_job
 from miue.training.plan import Plan, question_negative_class, warn_of_large_pixels
 from miue.training.run_folder import changed_setting, changes
+from miue.training.trackers import Tracking, check_trackers
 from miue.training.train import train_recipe
 
 DEFAULT = Recipe()
@@ -60,6 +61,7 @@ def cross_validate(
     *,
     executor: Executor = LOCAL,
     shard: Shard | None = None,
+    trackers: Sequence[str] = (),
     device: str = "auto",
     progress: bool = True,
 ) -> Summaries:
@@ -78,16 +80,27 @@ def cross_validate(
         recipe: what is trained.
         executor: where the runs are trained.
         shard: the part of the runs to do; the last shard to end writes the tables. None for all runs.
+        trackers: "tensorboard", "mlflow", "wandb": each run is logged to these from its own folder.
         device: "auto", "cpu", "gpu", or torch's own such as "cuda:1".
         progress: show a bar with the time left.
 
     Raises:
-        ConfigError: no dataset, no seed or one twice, or ``out`` holds another cross-validation.
+        ConfigError: no dataset, no seed or one twice, ``out`` holds another cross-validation, or a tracker that is
+            not installed.
         DataError: a fold that cannot be trained or tested on.
         StorageError: another process writes ``out``, or it cannot be written.
     """
     with open_runs(
-        bags, splits, seeds, Path(out), recipe, executor=executor, shard=shard, device=device, progress=progress
+        bags,
+        splits,
+        seeds,
+        Path(out),
+        recipe,
+        executor=executor,
+        shard=shard,
+        trackers=trackers,
+        device=device,
+        progress=progress,
     ) as runs:
         run_tasks(runs.tasks, executor, doing="cross-validating", unit="runs", progress=progress)
         return runs.write_tables()
@@ -131,6 +144,7 @@ def open_runs(
     *,
     executor: Executor = LOCAL,
     shard: Shard | None = None,
+    trackers: Sequence[str] = (),
     device: str = "auto",
     progress: bool = True,
 ) -> Iterator[OpenRuns]:
@@ -151,6 +165,7 @@ def open_runs(
             "load_bags(labels=TABLE)); cross-validation counts how often they are right",
         )
     torch_device(device)
+    check_trackers(trackers, out)
     if progress:
         question_negative_class(bags, recipe)
     warn_of_large_pixels(Plan.of(recipe, folds[0]))
@@ -161,7 +176,7 @@ def open_runs(
         with locked(out, wait=True):
             _open(out, {"bags": fingerprint(bags), "splits": _digest(folds), "recipe": recipe.to_json()})
             write_splits(out / "splits.csv", splits, bags)
-        with handed_over(Job(bags, recipe, device, splits=splits), held, executor) as job:
+        with handed_over(Job(bags, recipe, device, tuple(trackers), splits=splits), held, executor) as job:
             tasks = [_task(job, out.resolve(), k, seed) for k, seed in every]
             yield OpenRuns(out, every, tasks if shard is None else shard.share(tasks), _shares(folds))
 
@@ -183,21 +198,18 @@ def run_fold(job: str, out: str, fold: int, seed: int) -> None:
     """
     shared = read_job(job)
     assert shared.splits is not None
-    _run(shared.splits.assign(shared.bags, fold), fold, seed, Path(out), shared.recipe, shared.device)
-
-
-def _run(bags: BagDataset, fold: int, seed: int, out: Path, recipe: Recipe, device: str) -> None:
-    folder = folder_of(out, fold, seed)
+    bags = shared.splits.assign(shared.bags, fold)
+    folder, tracking = folder_of(Path(out), fold, seed), Tracking(shared.trackers, root=Path(out))
     remove_temporaries(folder)
-    run = Run(folder / "run", progress=False, warn=False, accelerator=device)
-    model = train_recipe(recipe.with_seed(seed), bags, run, if_exists="resume")
-    model.stream(bags.split("test"), device=device).save(folder / "predictions", overwrite=True)
+    run = Run(folder / "run", progress=False, warn=False, accelerator=shared.device, tracking=tracking)
+    model = train_recipe(shared.recipe.with_seed(seed), bags, run, if_exists="resume")
+    model.stream(bags.split("test"), device=shared.device).save(folder / "predictions", overwrite=True)
     predictions = read_predictions(folder / "predictions")
     evaluation = evaluate(predictions, allow_training_bags=True)  # copies of test bags, which were warned of
     rows = [
         {"level": level, "metric": name, "value": metric.value} for level, name, metric in evaluation.metrics()
     ]
-    write_json(_evaluation(out, fold, seed), {"fold": fold, "seed": seed, "metrics": rows})
+    write_json(_evaluation(Path(out), fold, seed), {"fold": fold, "seed": seed, "metrics": rows})
 
 
 def folder_of(out: Path, fold: int, seed: int) -> Path:

@@ -139,7 +139,7 @@ def _one_by_one(batch: BagBatch) -> Iterator[BagBatch]:
     sizes = batch.segments.sizes.tolist()
     for row, instances in enumerate(batch.instances.split(sizes)):
         segments = Segments.of(sizes[row]).to(instances.device)
-        yield BagBatch(instances, segments, batch.labels[row : row + 1], batch.labelled[row : row + 1])
+        yield BagBatch(instances, segments, batch.labels[row : row + 1], batch.labeled[row : row + 1])
 
 
 def _check_gradient(method: Method, logits: Float[Tensor, "b C"]) -> None:

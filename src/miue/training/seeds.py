@@ -112,7 +112,7 @@ def train_seed(job: str, folder: str, seed: int) -> None:
         progress=False,
         warn=False,
         accelerator=shared.device,
-        tracking=Tracking(shared.trackers),
+        tracking=Tracking(shared.trackers, root=Path(folder).parent),
         trainer_options=shared.trainer_options,
     )
     train_recipe(shared.recipe.with_seed(seed), shared.bags, run, if_exists="resume")

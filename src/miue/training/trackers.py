@@ -34,17 +34,19 @@ class Destination:
         folder: of this training: ``home``, or a member's below it.
         first_epoch: the epoch, from 1, that is trained next.
         run_id: of an MLflow or W&B run that is continued.
+        root: folder of the command that trains several such runs, as one seed after another; else ``home``.
     """
 
     home: Path
     folder: Path
     first_epoch: int
     run_id: str | None
+    root: Path
 
     @property
     def name(self) -> str:
         """What the training is called in lists of runs."""
-        return self.folder.resolve().relative_to(self.home.resolve().parent).as_posix()
+        return self.folder.resolve().relative_to(self.root.resolve().parent).as_posix()
 
 
 def tensorboard(destination: Destination) -> Logger:
@@ -181,11 +183,13 @@ class Tracking:
         names: of ``TRACKERS``.
         home: folder of the run.
         parameters: what the run was made from, shown beside its curves.
+        root: folder that the tracked runs are named from, where a command trains several; None for ``home``.
     """
 
     names: tuple[str, ...] = ()
     home: Path = Path()
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    root: Path | None = None
 
 
 def check_trackers(names: Sequence[str], folder: Path | None) -> None:
@@ -231,12 +235,13 @@ def opened_loggers(
         if folder is not None:
             resumes = bool(epoch) and (folder / IDS).exists()
             before = read_json(folder / IDS, what="tracked runs") if resumes else {}
-            ids = {}
+            ids = dict(before)
             for name in tracking.names:
+                destination = Destination(
+                    tracking.home, folder, epoch + 1, before.get(name), tracking.root or tracking.home
+                )
                 with _failure_to_open_said(name):
-                    logger = Tracker(
-                        name, TRACKERS[name](Destination(tracking.home, folder, epoch + 1, before.get(name)))
-                    )
+                    logger = Tracker(name, TRACKERS[name](destination))
                     if name == "tensorboard" or name not in before:  # MLflow takes no other value of a parameter
                         logger.log_hyperparams({**tracking.parameters, "training": config.model_dump(mode="json")})
                     if name != "tensorboard":

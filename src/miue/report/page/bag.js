@@ -113,7 +113,7 @@ function bagInstances(bag) {
   const map = onSlide(from, to);
   if (map) {
     const shown = [["uncertainty", named(data.instances.measures[runs[0][0]])], ["probability", probabilityName(bag)]].map(([value, text]) => element("option", { value }, text));
-    controls.append(element("label", {}, "Color ", element("select", { id: "bag-colour", onchange: drawInstances }, ...shown)));
+    controls.append(element("label", {}, "Color ", element("select", { id: "bag-color", onchange: drawInstances }, ...shown)));
   }
   if (anyFlags(runs)) controls.append(element("label", {}, "Show ", element("select", { id: "bag-shown", onchange: drawInstances })));
   if (anyFlags(runs)) parts.push(element("p", { class: "flags", id: "bag-flags", role: "status" }));
@@ -208,9 +208,9 @@ function instanceKind(shown, place) {
   return shown.label[place] < 0 ? "label unknown" : data.classes[shown.label[place]];
 }
 
-function instanceColour(shown, place) {
-  if (shown.isOod[place]) return colour("ood-1");
-  return colour(shown.label[place] > 0 ? "in" : shown.label[place] === 0 ? "class-0" : "unknown");
+function instanceColor(shown, place) {
+  if (shown.isOod[place]) return color("ood-1");
+  return color(shown.label[place] > 0 ? "in" : shown.label[place] === 0 ? "class-0" : "unknown");
 }
 
 function drawBars(shown, names) {
@@ -218,8 +218,8 @@ function drawBars(shown, names) {
   const wide = x.length <= HATCHED;
   const hover = shown.position.map((position, place) =>
     `instance ${position}<br>${plain(names.probability)}: ${decimal(shown.probability[place])}<br>${plain(names.uncertainty)}: ${decimal(shown.uncertainty[place])}<br>${plain(instanceKind(shown, place))}${isFlagged(shown, place) ? "<br>flagged" : ""}`);
-  const edges = { color: colour("flag"), width: x.map((_, place) => (isFlagged(shown, place) ? 3 : 0)) };
-  const bars = { type: "bar", x, hovertext: hover, hoverinfo: "text", marker: { line: edges, color: x.map((_, place) => instanceColour(shown, place)), pattern: { shape: x.map((_, place) => (wide && instanceKind(shown, place) === "label unknown" ? "/" : "")), solidity: 0.45 } }, showlegend: false };
+  const edges = { color: color("flag"), width: x.map((_, place) => (isFlagged(shown, place) ? 3 : 0)) };
+  const bars = { type: "bar", x, hovertext: hover, hoverinfo: "text", marker: { line: edges, color: x.map((_, place) => instanceColor(shown, place)), pattern: { shape: x.map((_, place) => (wide && instanceKind(shown, place) === "label unknown" ? "/" : "")), solidity: 0.45 } }, showlegend: false };
   drawPlot("bag-plot", [{ ...bars, y: shown.probability }, { ...bars, y: shown.uncertainty, yaxis: "y2" }], {
     xaxis: axis("instance", { anchor: "y2", nticks: Math.min(24, x.length), tickformat: "d", ...(x.length > 24 ? {} : { tickvals: x }) }),
     yaxis: axis(plain(names.probability), { domain: [0.56, 1], range: [0, 1] }),
@@ -231,7 +231,7 @@ function drawBars(shown, names) {
 }
 
 function drawMap(shown, x, y, names, [everyX, everyY]) { // the grid is that of all instances, whichever are shown
-  const by = byId("bag-colour").value;
+  const by = byId("bag-color").value;
   const values = shown[by];
   const nearest = Math.min(gridStep(everyX), gridStep(everyY));
   const step = Number.isFinite(nearest) ? nearest : 1; // a bag of one instance has no grid
@@ -250,7 +250,7 @@ function drawMap(shown, x, y, names, [everyX, everyY]) { // the grid is that of 
     drawPlot("bag-plot", [{ type: "heatmap", z, x0: left + step / 2, dx: step, y0: top + step / 2, dy: step, zmin, zmax, colorscale, reversescale, colorbar, hoverongaps: false, hovertemplate: "center x %{x}, y %{y}: %{z:.3f}<extra></extra>" }, ...frames(shown, x, y, step)], square);
   } else {
     const { cmin, cmax, colorscale, reversescale, colorbar } = scale;
-    const line = { color: colour("flag"), width: x.map((_, place) => (isFlagged(shown, place) ? 2 : 0)) };
+    const line = { color: color("flag"), width: x.map((_, place) => (isFlagged(shown, place) ? 2 : 0)) };
     drawPlot("bag-plot", [{ mode: "markers", x, y, marker: { color: values, size: scattered ? 9 : 5, symbol: "square", line, cmin, cmax, colorscale, reversescale, colorbar }, hovertemplate: "x %{x}, y %{y}: %{marker.color:.3f}<extra></extra>" }], square);
   }
   byId("bag-caption").textContent = `Each square is an instance at its position in the slide; the scale of ${names[by]} is the same for every bag and in exported heatmaps. Where the map is empty, no instance is ${byId("bag-shown")?.value in { flagged: 0, others: 0 } ? "shown" : "listed"} here. Values are as predicted, not ranked or smoothed.${shown.flagged ? " Squares with a frame are flagged." : ""}`;
@@ -260,7 +260,7 @@ function frames(shown, x, y, step) { // a line around every flagged square, as i
   const corners = x.map((_, place) => place).filter((place) => isFlagged(shown, place));
   if (!corners.length) return [];
   const around = (values, offsets) => corners.flatMap((place) => [...offsets.map((offset) => values[place] + offset * step), null]);
-  const line = { color: colour("flag"), width: 2 };
+  const line = { color: color("flag"), width: 2 };
   return [{ mode: "lines", x: around(x, [0, 1, 1, 0, 0]), y: around(y, [0, 0, 1, 1, 0]), line, hoverinfo: "skip", showlegend: false }];
 }
 

@@ -10,7 +10,7 @@ const COLUMNS = [
   { key: "probability", text: "probability", of: (bag, run) => Math.max(...probabilitiesOf(run, bag)) },
   { key: "uncertainty", text: "uncertainty", of: (bag, run) => chosenMeasure(run)?.[bag] ?? NaN },
   ...(labels.some((label) => label >= 0) ? [{ key: "label", text: "label", words: true, of: (bag) => (labels[bag] < 0 ? "— unknown" : data.classes[labels[bag]]) }] : []),
-  ...(anyStated || anyDecisions || anyLabelled ? [{ key: "outcome", text: "outcome", words: true, of: (bag, run) => outcome(bag, run) }] : []),
+  ...(anyStated || anyDecisions || anyLabeled ? [{ key: "outcome", text: "outcome", words: true, of: (bag, run) => outcome(bag, run) }] : []),
   ...(anyStated ? [{ key: "set", text: "known set", words: true, of: (bag) => knownSet(bag) }] : []),
   ...(data.bags.patient ? [{ key: "patient", text: "patient", words: true, of: (bag) => patientOf(bag) || "— unknown" }] : []),
   ...(data.instances ? [{ key: "size", text: "instances", of: (bag) => bagSizes[bag] }] : []),
@@ -25,7 +25,7 @@ const FILTERS = {
   inside: ["known in distribution", (bag) => stated[bag] && setName(bag) === ""],
   outside: ["known out of distribution", (bag) => setName(bag) !== ""],
   unflagged: ["not known to be in or out", (bag) => !stated[bag]],
-  unlabelled: ["without a label", (bag) => labels[bag] < 0],
+  unlabeled: ["without a label", (bag) => labels[bag] < 0],
   lacking: ["lacked by some predictions", (bag) => !shared[bag]],
   sent: ["decided: deferred", (bag, run) => decided(run, bag, "decision") === "deferred"],
   flagged: ["decided: out of distribution", (bag, run) => decided(run, bag, "decision") === "out of distribution"],
@@ -51,7 +51,7 @@ function className(number) {
 
 function judged(bag, run) { // whether the predicted class is the label; "" where that cannot be judged
   const predicted = predictedBy(run, bag);
-  if (predicted < 0 || !isLabelledInside(bag)) return "";
+  if (predicted < 0 || !isLabeledInside(bag)) return "";
   return predicted === labels[bag] ? "correct" : "incorrect";
 }
 
@@ -188,7 +188,7 @@ function startBags() {
   const needs = {
     lacking: shared.includes(0), unflagged: anyStated && stated.includes(0),
     inside: stated.some((known, bag) => known && setName(bag) === ""), outside: data.bags.sets.some((name) => name !== ""),
-    incorrect: anyLabelled, correct: anyLabelled, unlabelled: labels.some((label) => label >= 0), sent: anyDecisions, flagged: anyDecisions, given: anyDecisions, flags: anyFlagged,
+    incorrect: anyLabeled, correct: anyLabeled, unlabeled: labels.some((label) => label >= 0), sent: anyDecisions, flagged: anyDecisions, given: anyDecisions, flags: anyFlagged,
     empty: labels.some((_, bag) => data.runs.some((_, run) => hasEmptySet(bag, run))),
   };
   const possible = Object.entries(FILTERS).filter(([key]) => needs[key] ?? true);

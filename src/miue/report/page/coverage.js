@@ -21,7 +21,7 @@ function acceptedUpTo(run) { // the uncertainty of bags up to which the slider a
   const curve = coverageCurve("bags", run);
   const values = measureOf(run, measureFor("bags", run, "confidence"));
   if (!curve.accepted || !values) return null;
-  const counted = (bag) => shared[bag] && (curve.errors === null || isLabelledInside(bag));
+  const counted = (bag) => shared[bag] && (curve.errors === null || isLabeledInside(bag));
   return values.filter((value, bag) => counted(bag)).sort()[curve.accepted[sliderPlace(curve)] - 1];
 }
 
@@ -45,7 +45,7 @@ function drawCoverage() {
   const curves = data.runs.map((run, number) => coverageCurve(level, number));
   const drawn = curves.map((curve, run) => ({ curve, run })).filter(({ curve }) => curve.errors);
   const why = curves[chosen].reason ?? (drawn.length ? "" : curves[0].reason);
-  showMissing("coverage", why && anyLabelled ? `${data.runs[chosen].title}: ${why}` : "");
+  showMissing("coverage", why && anyLabeled ? `${data.runs[chosen].title}: ${why}` : "");
   byId("coverage-plot").hidden = drawn.length === 0;
   byId("coverage-slide").hidden = !curves[chosen].accepted;
   if (drawn.length) {
@@ -57,7 +57,7 @@ function drawCoverage() {
       line: runLine(run, run === chosen ? 3 : 1.8),
       hovertemplate: `${plain(data.runs[run].title).replaceAll("%{", "% {")}<br>accept %{x:.0%}: %{y:.1%} incorrect<extra></extra>`,
     }))];
-    traces.push({ x: [], y: [], mode: "markers", marker: { size: 13, color: runColour(chosen), line: { color: colour("card"), width: 2 } }, hoverinfo: "skip", showlegend: false });
+    traces.push({ x: [], y: [], mode: "markers", marker: { size: 13, color: runColor(chosen), line: { color: color("card"), width: 2 } }, hoverinfo: "skip", showlegend: false });
     drawPlot("coverage-plot", traces, {
       xaxis: axis("coverage: share that is accepted", { range: [0, 1.02], tickformat: ".0%" }),
       yaxis: axis("selective risk", { range: [0, riskEnd(drawn, curves[chosen])], tickformat: ".1~%" }),
@@ -71,7 +71,7 @@ function bandOf(curve, run) { // between both ends of the exact interval
   const x = curve.accepted.map((accepted) => accepted / curve.total);
   const shade = { color: "rgba(0,0,0,0)" };
   const ends = { mode: "lines", line: shade, hoverinfo: "skip", showlegend: false };
-  return [{ ...ends, x, y: curve.low }, { ...ends, x, y: curve.high, fill: "tonexty", fillcolor: faint(runColour(run), 0.16) }];
+  return [{ ...ends, x, y: curve.low }, { ...ends, x, y: curve.high, fill: "tonexty", fillcolor: faint(runColor(run), 0.16) }];
 }
 
 function riskEnd(drawn, chosen) { // the lines fit, and the band where it is of some items
@@ -131,7 +131,7 @@ function deferredList(run) {
 }
 
 function startCoverage() {
-  for (const part of document.querySelectorAll("#coverage .labelled")) part.hidden = !anyLabelled;
+  for (const part of document.querySelectorAll("#coverage .labeled")) part.hidden = !anyLabeled;
   byId("coverage-slider").addEventListener("input", moveSlider);
   whenChosen.push(drawCoverage);
   draws.push(drawCoverage);

@@ -63,7 +63,7 @@ function decided(run, bag, what) { // "decision", "reason" or "set" of a bag as 
   return code < 0 ? "" : found.texts[code];
 }
 
-function isLabelledInside(bag) {
+function isLabeledInside(bag) {
   return labels[bag] >= 0 && setName(bag) === "";
 }
 
@@ -107,8 +107,8 @@ function fillSelect(id, options, chosen, onChange) { // options: [value, text]
 }
 
 const LEVELS = ["bags", "instances"].filter((level) => data.levels[level].some((one) => one !== null));
-const anyLabelled = LEVELS.some((level) => data.levels[level].some((one) => one && !one.reliability.reason));
-// Runs of one name are seeds of one method: they share a colour and differ in their dash.
+const anyLabeled = LEVELS.some((level) => data.levels[level].some((one) => one && !one.reliability.reason));
+// Runs of one name are seeds of one method: they share a color and differ in their dash.
 const groups = [...new Set(data.runs.map((run) => run.name))];
 const groupOf = data.runs.map((run) => groups.indexOf(run.name));
 const placeInGroup = data.runs.map((run, number) => data.runs.slice(0, number).filter((other) => other.name === run.name).length);

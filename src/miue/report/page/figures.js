@@ -1,17 +1,17 @@
 // Figures: how they look, reliability, and distributions.
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
-const draws = []; // every figure is drawn again when the colour scheme changes
+const draws = []; // every figure is drawn again when the color scheme changes
 
-function colour(name) {
+function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 }
 
-function runColour(run) {
-  return colour("run-" + (1 + (groupOf[run] % 8)));
+function runColor(run) {
+  return color("run-" + (1 + (groupOf[run] % 8)));
 }
 
 function runLine(run, width) {
-  return { color: runColour(run), width, dash: ["solid", "dash", "dot", "dashdot", "longdash"][placeInGroup[run] % 5] };
+  return { color: runColor(run), width, dash: ["solid", "dash", "dot", "dashdot", "longdash"][placeInGroup[run] % 5] };
 }
 
 function faint(hex, opacity) {
@@ -23,7 +23,7 @@ function plain(text) { // plotly reads tags in texts; these must show as they ar
 }
 
 function axis(title, more = {}) {
-  const lines = { gridcolor: colour("line"), linecolor: colour("line"), zerolinecolor: colour("line") };
+  const lines = { gridcolor: color("line"), linecolor: color("line"), zerolinecolor: color("line") };
   return { title: { text: title, standoff: 8 }, automargin: true, ...lines, ...more };
 }
 
@@ -31,11 +31,11 @@ function drawPlot(id, traces, layout) {
   const whole = {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
-    font: { color: colour("ink"), family: getComputedStyle(document.body).fontFamily, size: 13 },
+    font: { color: color("ink"), family: getComputedStyle(document.body).fontFamily, size: 13 },
     margin: { l: 56, r: 14, t: 10, b: 46 },
     hovermode: "closest",
-    hoverlabel: { bgcolor: colour("card"), bordercolor: colour("line"), font: { color: colour("ink") } },
-    modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("quiet"), activecolor: colour("ink") },
+    hoverlabel: { bgcolor: color("card"), bordercolor: color("line"), font: { color: color("ink") } },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: color("quiet"), activecolor: color("ink") },
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
     ...layout,
   };
@@ -53,7 +53,7 @@ function drawReliability() {
   if (!byId("reliability")) return; // no item has a label
   const levels = data.levels[chosenLevel()];
   const traces = [
-    { x: [0, 1], y: [0, 1], mode: "lines", line: { dash: "dot", color: colour("quiet"), width: 1.5 }, hoverinfo: "skip", showlegend: false },
+    { x: [0, 1], y: [0, 1], mode: "lines", line: { dash: "dot", color: color("quiet"), width: 1.5 }, hoverinfo: "skip", showlegend: false },
   ];
   const reasons = [], sizes = [];
   levels.forEach((level, run) => {
@@ -65,7 +65,7 @@ function drawReliability() {
     const text = counts.map((one, group) =>
       `${plain(data.runs[run].title)}<br>mean probability ${percent(confidence[group])}<br>correct ${percent(accuracy[group])} (${percent(low[group])} to ${percent(high[group])})<br>${count(one)} items`);
     const array = high.map((end, group) => end - accuracy[group]), arrayminus = low.map((end, group) => accuracy[group] - end);
-    traces.push({ name: plain(data.runs[run].title), hovertext: text, hoverinfo: "text", x: confidence, y: accuracy, mode: "lines+markers", line: runLine(run, 1.5), marker: { size: 8 }, error_y: { type: "data", symmetric: false, array, arrayminus, thickness: 1.5, width: 4, color: runColour(run) } });
+    traces.push({ name: plain(data.runs[run].title), hovertext: text, hoverinfo: "text", x: confidence, y: accuracy, mode: "lines+markers", line: runLine(run, 1.5), marker: { size: 8 }, error_y: { type: "data", symmetric: false, array, arrayminus, thickness: 1.5, width: 4, color: runColor(run) } });
     sizes.push(...counts);
   });
   const none = reasons.length === levels.length;
@@ -96,7 +96,7 @@ function drawDistributions() {
   const { edges, groups } = found.distributions[measure];
   let outside = 0;
   const traces = groups.map((group) => {
-    const shade = group.kind === "out" ? colour("ood-" + (1 + (outside++ % 5))) : colour(group.kind === "in" ? "in" : "unknown");
+    const shade = group.kind === "out" ? color("ood-" + (1 + (outside++ % 5))) : color(group.kind === "in" ? "in" : "unknown");
     const x = [edges[0], ...edges], y = [0, ...group.share, 0]; // from the axis up, along, and down again
     const text = y.map((share) => `${plain(group.name)}<br>${percent(share)} of ${count(group.count)} items`);
     const dash = group.kind === "unknown" ? "dot" : "solid";

@@ -278,6 +278,28 @@ def test_a_batch_that_is_named_twice_is_counted_once_also_where_the_monitor_begi
             add_batches(tmp_path / "begins", calibration, [other], ("a",), chance=0.01)
 
 
+def test_another_or_corrected_day_under_the_name_and_bag_ids_of_one_before_is_refused(tmp_path: Path) -> None:
+    calibration, first = calibrated(a=np.arange(20.0)), batch("1", ("p", "", "q"), a=np.array([1.0, np.inf, 3.0]))
+    add_batches(tmp_path / "monitor", calibration, [first], ("a",), chance=0.01)
+    before = (tmp_path / "monitor" / BAGS).read_bytes()
+    for values, patients, message in (
+        ([2.0, np.inf, 3.0], first.patients, "bag '1-0' of the batch '1': .* the a that .* of it: 1, got 2;"),
+        ([1.0, 4.0, 3.0], first.patients, "bag '1-1' .* inf, got 4;"),
+        ([1.0, np.inf, 3.0], ("p", "r", "q"), "bag '1-1' .* the patient .* unknown, got 'r'"),
+        ([1.0, np.inf, 3.0], ("p", "", "r"), "bag '1-2' .* the patient .* 'q', got 'r'"),
+    ):
+        other = replace(first, values={"a": np.array(values)}, patients=patients)
+        for known in ("monitor", "begins"):
+            with pytest.raises(DataError, match=message):
+                add_batches(tmp_path / known, calibration, [first, other], ("a",), chance=0.01)
+    again = replace(
+        first, values={"a": np.array([1.02, np.inf, 2.98])}, patients=("",) * 3
+    )  # at another precision
+    course = add_batches(tmp_path / "monitor", calibration, [again], ("a",), chance=0.01)
+    assert len(course.counted) == 3
+    assert (tmp_path / "monitor" / BAGS).read_bytes() == before
+
+
 def test_a_second_call_meanwhile_is_refused_so_that_no_batch_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,8 @@ def monitor(
     those that are too high. The class mix, estimated from the predicted classes, is watched, too. Labels are not
     read. The chance of a false alarm holds for all batches together, however often you look at them.
 
-    Writes bags.csv, course.csv and monitor.html. A batch that was added before is skipped.
+    Writes bags.csv, course.csv and monitor.html. A batch that was added before is skipped; it is refused if its
+    bags have other predictions now. With an alarm, too, the exit status is 0: scripts read --json.
 
     Example: miue monitor run predictions-monday predictions-tuesday --out monitor
     """

@@ -336,7 +336,7 @@ def _check_once(batches: Sequence[Batch]) -> None:
                     item=f"bag {name!r} of batch {batch.name!r}",
                     wanted="every bag once",
                     got=f"it in batch {batch_of[name]!r} too",
-                    fix="leave one of them out",
+                    fix="leave one of them out, or give another bag an id of its own",
                 )
             batch_of[name] = batch.name
 

@@ -35,6 +35,8 @@ BAGS, COURSE, PAGE, STATE = "bags.csv", "course.csv", "monitor.html", "monitor.j
 TEXT_COLUMNS = ("batch", "bag_id", "patient")
 OWN_COLUMNS = (*TEXT_COLUMNS, "predicted")
 BEGIN_ANOTHER = "begin another monitor in a new folder"
+SAME_WITHIN = 0.05
+"""Of the largest value of a batch: the same bags predicted again in bf16-mixed deviated by up to 0.013 of it."""
 
 
 def add_batches(
@@ -42,8 +44,8 @@ def add_batches(
 ) -> Course:
     """Add batches to the monitor in ``folder``, which begins with the first, and write its course and page.
 
-    A batch that is there already, with the same bags, is not added again. The bags are written first: after a
-    kill, the next call writes the rest.
+    A batch that is there already, with the same bags and predictions, is not added again. The bags are written
+    first: after a kill, the next call writes the rest.
 
     Args:
         folder: of the monitor.
@@ -54,7 +56,7 @@ def add_batches(
 
     Raises:
         ConfigError: another calibration, or other scores or another chance than the monitor began with.
-        DataError: a bag that is there already, or a batch of the same name with other bags.
+        DataError: a bag that is there already, or a batch of the same name with other bags or predictions.
         StorageError: a damaged folder, or one that cannot be written.
     """
     with locked(folder):
@@ -102,7 +104,37 @@ def _with_new(batches: Sequence[Batch], new: Sequence[Batch]) -> list[Batch]:
                 got=f"{len(batch.ids):,}, {which} bag {others[0]!r}",
                 fix="give a new batch a name of its own, that of its folder or file",
             )
+        _refuse_other_values(before, batch)
     return together
+
+
+def _refuse_other_values(before: Batch, again: Batch) -> None:
+    """Raise where a batch of the same bags has other patients or values: it is another batch, or a corrected one.
+
+    A patient that is stated no more is let pass, and so are values within `SAME_WITHIN`.
+    """
+    row_of = {bag: row for row, bag in enumerate(before.ids)}
+    rows = [row_of[bag] for bag in again.ids]
+    for bag, row, patient in zip(again.ids, rows, again.patients, strict=True):
+        if patient not in ("", before.patients[row]):
+            known = repr(before.patients[row]) if before.patients[row] else "unknown"
+            raise _not_as_before(again.name, bag, "patient", known, repr(patient))
+    for score in (name for name in before.values if name in again.values):
+        kept, new = before.values[score][rows], again.values[score]
+        largest = np.abs(kept[np.isfinite(kept)]).max(initial=0.0)
+        if len(others := np.flatnonzero(~np.isclose(new, kept, rtol=0, atol=SAME_WITHIN * largest))):
+            row = others[0]
+            raise _not_as_before(again.name, again.ids[row], score, f"{kept[row]:.4g}", f"{new[row]:.4g}")
+
+
+def _not_as_before(batch: str, bag: str, what: str, kept: str, new: str) -> DataError:
+    return DataError(
+        item=f"bag {bag!r} of the batch {batch!r}",
+        wanted=f"the {what} that this monitor has of it: {kept}",
+        got=new,
+        fix="give another batch a name of its own, that of its folder or file, and its bags ids of their own; "
+        f"after a correction, {BEGIN_ANOTHER} with all batches",
+    )
 
 
 def _check_state(folder: Path, calibration: Calibration, scores: Sequence[str], chance: float) -> None:

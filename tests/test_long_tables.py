@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import made_files
 import numpy as np
@@ -263,6 +264,21 @@ def test_instance_labels_come_from_a_table_of_their_own(slides: tuple[Path, Path
     (tmp_path / "patches.csv").write_text("bag_id,instance,instance_label\n0000,3,tumor\n")
     with pytest.raises(DataError, match="bag '0000' of .*: expected instances from 0 to 2, got 3"):
         load_bags(folder, labels=labels, instance_labels=tmp_path / "patches.csv")
+
+
+def test_a_column_of_bags_that_is_named_is_that_of_the_table_of_instance_labels_too(tmp_path: Path) -> None:
+    (tmp_path / "cells.csv").write_text("sample,CD3\n007,1\n7,2\n007,3\n")
+    (tmp_path / "labels.csv").write_text("sample,label\n007,ill\n7,healthy\n")
+    of_cells = tmp_path / "cell_labels.csv"
+    of_cells.write_text("sample,instance,instance_label\n007,1,ill\n7,0,healthy\n007,0,healthy\n")
+    named: dict[str, Any] = {"columns": {"bag_id": "sample"}, "classes": ("healthy", "ill")}
+    for labels in (tmp_path / "labels.csv", None):
+        bags = load_bags(tmp_path / "cells.csv", labels=labels, instance_labels=of_cells, **named).bags
+        assert bags.ids == ("007", "7") and bags.instance_labels.known.all()
+        assert bags.instance_labels.values[bags.positions].tolist() == [0, 1, 0]
+    of_cells.write_text(of_cells.read_text().replace("sample", "slide_id"))  # found by its name, as before
+    bags = load_bags(tmp_path / "cells.csv", labels=labels, instance_labels=of_cells, **named).bags
+    assert bags.instance_labels.values[bags.positions].tolist() == [0, 1, 0]
 
 
 def two_bags() -> BagDataset:

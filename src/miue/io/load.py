@@ -61,7 +61,8 @@ def load_bags(
         classes: order of the classes; the first is the negative one. Sorted if not specified.
         columns: names of columns of the label table, or of the long table, by what they mean: bag_id, label,
             patient; of a long table also what else it has, such as x and y. Others are found by their names.
-            With both tables they are those of the label table, bag_id also of a long table without such a column.
+            With both tables they are those of the label table; bag_id also of a long table and a table of
+            instances' labels without such a column.
         slide_table: STAMP's table PATIENT, FILENAME, where ``labels`` has one row per patient.
         microns_per_pixel: of level 0, for files whose coords are in µm.
         feature_key: which table of features of lazyslide's stores is read, where they have several: "uni_tiles".
@@ -85,6 +86,7 @@ def load_bags(
     if isinstance(labels, Path | str) and Path(labels).is_dir():
         labels = read_bag_labels(Path(labels))
     columns = dict(columns or {})
+    ids = {BAG: columns[BAG]} if BAG in columns else {}
     of_bags = named_id_column(Path(path), columns) if isinstance(labels, Path | str) else columns
     found = find_bags(Path(path), of_bags, classes, options, features)
     if isinstance(labels, Path | str):
@@ -103,10 +105,13 @@ def load_bags(
     loaded = check_coords(assigned, found.path, coords_for, skip_bad=skip_bad) if coords_for else assigned
     if instance_labels is None:
         return loaded
-    add = with_instance_labels_of_arrays if Path(instance_labels).is_dir() else with_instance_labels
     # bags without labels do not know their classes, which their instances may be named after
     named = loaded.bags if loaded.bags.class_names else replace(loaded.bags, class_names=tuple(classes))
-    bags = add(named, Path(instance_labels))
+    table = Path(instance_labels)
+    if table.is_dir():
+        bags = with_instance_labels_of_arrays(named, table)
+    else:
+        bags = with_instance_labels(named, table, named_id_column(table, ids))
     warn_of_other_classes(bags, str(instance_labels))
     return replace(loaded, bags=bags)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from miue.common.errors import DataError, repeated
 from miue.common.plural import plural
 from miue.common.tables import read_header
 from miue.io.raw_bags import RawBags
-from miue.io.tables.columns import find_column
+from miue.io.tables.columns import find_column, how_to_specify
 from miue.io.tables.long_table import read_long_table
 
 OF_INSTANCES = (BAG, "instance_label", *COORDS)
@@ -30,7 +30,7 @@ OF_INSTANCES = (BAG, "instance_label", *COORDS)
 logger = logging.getLogger(__name__)
 
 
-def with_instance_labels(bags: BagDataset, path: Path) -> BagDataset:
+def with_instance_labels(bags: BagDataset, path: Path, columns: Mapping[str, str] | None = None) -> BagDataset:
     """Return ``bags`` with the labels of instances that a table has.
 
     Its columns are bag_id (or slide_id), instance_label, and which instance that is: its number from 0, in the
@@ -38,22 +38,30 @@ def with_instance_labels(bags: BagDataset, path: Path) -> BagDataset:
     used to evaluate, never to train. They are class names, or numbers of classes; an empty one leaves what is
     known. Rows of bags, and of positions, that are not there are passed over, and their number is logged.
 
+    Args:
+        bags: whose instances are labeled.
+        path: of the table.
+        columns: the name of its column of bags under bag_id, where it is not found by its name.
+
     Raises:
         StorageError, DataError: a table that cannot be read, without instance_label or any of the bags or
             positions, or an instance that is not there or is listed twice.
     """
-    columns = read_header(path)
-    by_coords = _has_coords_alone(columns, str(path))
-    has_number = find_column(columns, ("instance",), str(path)) is not None
-    if find_column(columns, NAMES[BAG], str(path)) is None or not (by_coords or has_number):
+    columns = columns or {}
+    header = read_header(path)
+    by_coords = _has_coords_alone(header, str(path))
+    has_number = find_column(header, ("instance",), str(path)) is not None
+    names_bags = BAG in columns or find_column(header, NAMES[BAG], str(path)) is not None
+    if not names_bags or not (by_coords or has_number):
         raise DataError(
             item=f"table {str(path)!r}",
             wanted="columns bag_id, instance_label, and instance (its number from 0) or x and y",
-            got=f"columns {', '.join(columns)}",
-            fix="rename the columns",
+            got=f"columns {', '.join(header)}",
+            fix=f"rename the columns, or say which one names the bags ({how_to_specify(BAG)})",
         )
-    of_bags = find_column(columns, ("label",), str(path)) is not None
-    table = read_long_table(path, features=["x"] if by_coords else ["instance"], meanings=OF_INSTANCES)
+    of_bags = find_column(header, ("label",), str(path)) is not None
+    number = ["x"] if by_coords else ["instance"]
+    table = read_long_table(path, columns=columns, features=number, meanings=OF_INSTANCES)
     if "instance_label" not in table.of_instances or of_bags:
         raise DataError(
             item=f"table {table.source!r}",

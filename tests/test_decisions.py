@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from commands import run
@@ -99,6 +100,27 @@ def test_each_bag_is_decided_in_order_of_distribution_then_certainty(table: Path
     accepted = decide(read_tables(table), accept_all).bags.decisions
     assert accepted is not None
     assert accepted.accepted.tolist() == [True, True, True, False, False]
+
+
+def test_decisions_that_pandas_has_read_and_written_are_the_same(table: Path, tmp_path: Path) -> None:
+    decided = decide(
+        read_tables(table),
+        by_hand(
+            prediction_sets=PredictionSets(
+                score="lac", error=0.1, per_class=False, thresholds=(0.2, 0.2), bags=(90, 90)
+            )
+        ),
+    )
+    decided.save(tmp_path / "decided")
+    again = tmp_path / "again.csv"
+    pd.read_csv(tmp_path / "decided" / "bags.csv", dtype={"bag_id": str}).to_csv(again, index=False)
+    assert ",1.0," in again.read_text()
+    before, after = decided.bags.decisions, read_tables(again).bags.decisions
+    assert before is not None and after is not None
+    assert before.prediction_sets is not None and before.prediction_sets.sum(1).tolist() == [1, 1, 0, 1, 1]
+    np.testing.assert_array_equal(after.prediction_sets, before.prediction_sets)
+    assert after.decision.tolist() == before.decision.tolist()
+    assert after.reason.tolist() == before.reason.tolist()
 
 
 def test_a_bag_at_a_threshold_is_on_the_side_that_the_calibration_counted_it(table: Path) -> None:

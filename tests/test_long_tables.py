@@ -8,6 +8,7 @@ from typing import Any
 
 import made_files
 import numpy as np
+import pandas as pd
 import pytest
 from commands import run
 
@@ -442,6 +443,24 @@ def test_columns_that_number_rows_are_named_and_inspect_lists_the_features(tmp_p
     )
     (tmp_path / "t.csv").write_text(LONG)
     assert read_long_table(tmp_path / "t.csv").notes == ()
+
+
+@pytest.mark.parametrize("order", ["bag by bag", "mixed"])
+def test_a_column_that_numbers_rows_is_named_whatever_it_is_called(tmp_path: Path, order: str) -> None:
+    random = np.random.default_rng(3)
+    bags = np.repeat([f"b{b}" for b in range(7)], random.integers(1, 13, 7))
+    bags = random.permutation(bags) if order == "mixed" else bags
+    table = pd.DataFrame({"slide_id": bags, "label": [int(name[1:]) % 2 for name in bags]})
+    table["event"] = np.arange(len(bags)) + 5
+    table["second"] = table.groupby("slide_id").cumcount()
+    table["hour"] = np.arange(len(bags)) * 3600
+    table["marker"] = random.permutation(len(bags))
+    table.to_csv(tmp_path / "t.csv", index=False)
+    (note,) = read_long_table(tmp_path / "t.csv").notes
+    assert note.startswith("taken for features: 'event', 'second'; if they only number rows, choose the features")
+    assert read_long_table(tmp_path / "t.csv", features=["event", "second", "hour", "marker"]).notes == ()
+    table[:20].to_csv(tmp_path / "few.csv", index=False)
+    assert read_long_table(tmp_path / "few.csv").notes == ()
 
 
 @pytest.mark.parametrize("header", ["video,instance", "bag_id,clip", "bag_id,x"])

@@ -83,14 +83,14 @@ class Decisions:
 
 
 def parse_prediction_sets(texts: np.ndarray, num_classes: int, name: str) -> Bool[np.ndarray, "n C"]:
-    """Return which classes each text lists.
+    """Return which classes each text lists; "1.0", as pandas writes a column of single classes and gaps, is class 1.
 
     Raises:
         DataError: something else than class indices from 0 with spaces between.
     """
     sets = np.zeros((len(texts), num_classes), bool)
     for row, text in enumerate(texts):
-        words = str(text).split()
+        words = [word.removesuffix(".0") for word in str(text).split()]
         if not all(word.isdecimal() and int(word) < num_classes for word in words):
             raise DataError(
                 item=f"table {name!r}, {row_name(name, row)}, column 'prediction_set'",

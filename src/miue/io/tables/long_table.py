@@ -21,6 +21,8 @@ from miue.io.tables.columns import HOW_TO_CHOOSE, columns_by_meaning, may_number
 from miue.io.tables.table_files import TableFiles, name_of_bag
 
 FIX = f"check the file; columns of text are {', '.join(TEXT)} alone, or choose the features ({HOW_TO_CHOOSE})"
+FEWEST_STEPS = 20
+"""From row to row, for a column to be called one that numbers them."""
 LARGE = f", which is infinite or beyond {np.finfo(np.float32).max:.2g}, the most that float32 can hold"
 
 
@@ -99,7 +101,7 @@ def read_long_table(
         notes=(
             *files.notes,
             *_others_note(chosen, others),
-            *_numbers_note([name for name in chosen if name not in features]),
+            *_numbers_note(chosen, features, values, bag[rows], rows),
             *_repeats_note(bag[rows], values, {name: column[rows] for name, column in cells.items()}),
         ),
     )
@@ -212,13 +214,44 @@ def _fill(values: np.ndarray, rows: np.ndarray, parts: Iterable[Any]) -> dict[in
     return found
 
 
-def _numbers_note(features: Sequence[str]) -> tuple[str, ...]:
-    """Return which columns are taken for features though they are named like numbers of rows."""
-    found = [repr(name) for name in features if may_number_rows(name)]
+def _numbers_note(
+    taken: Sequence[str], specified: Sequence[str], values: np.ndarray, bag: np.ndarray, rows: np.ndarray
+) -> tuple[str, ...]:
+    """Return which columns are taken for features though they are named like numbers of rows, or number them.
+
+    Args:
+        taken: names of the features.
+        specified: names or patterns of features that the caller chose.
+        values: features of each row, bag by bag.
+        bag: of each of these rows.
+        rows: where each of them is in the table.
+    """
+    head = slice(1000)  # which nearly every feature leaves, before its whole column is read
+    found = [
+        repr(name)
+        for column, name in enumerate(taken)
+        if name not in specified
+        and (
+            may_number_rows(name)
+            or (
+                _grows_by_one(values[head, column], bag[head], rows[head])
+                and _grows_by_one(values[:, column], bag, rows)
+            )
+        )
+    ]
     if not found:
         return ()
     fix = f"choose the features ({HOW_TO_CHOOSE})"
     return (f"taken for features: {first_few(found)}; if they only number rows, {fix}",)
+
+
+def _grows_by_one(values: np.ndarray, bag: np.ndarray, rows: np.ndarray) -> bool:
+    """Return whether values grow by one from row to row, of the table or within each bag; false for few rows."""
+    steps, same_bag = np.diff(values), bag[1:] == bag[:-1]
+    within = steps[same_bag] == 1
+    return len(steps) >= FEWEST_STEPS and bool(
+        (steps == np.diff(rows)).all() or (len(within) >= FEWEST_STEPS and within.all())
+    )
 
 
 def _others_note(features: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:

@@ -170,6 +170,38 @@ def test_a_store_gives_back_what_was_written(tmp_path: Path) -> None:
     assert not any(b"pickle" in path.read_bytes()[:200] for path in (tmp_path / "store").iterdir())
 
 
+def test_a_store_that_an_earlier_version_wrote_is_read(tmp_path: Path) -> None:
+    """Its files are written here by name: a file or column that is renamed is not found in the stores of users."""
+    (tmp_path / "bags.csv").write_text(
+        "bag_id,size,label,is_ood,split,ood_set\na,2,1,false,train,\nb,1,,true,test,fax\n"
+    )
+    described = '"format": "miue-bags", "version": 1, "bags": 2, "instances": 3, "instance_shape": [2]'
+    (tmp_path / "store.json").write_text(
+        f'{{{described}, "dtype": "float32", "class_names": ["benign", "cancer"], "made_by": {{}}}}'
+    )
+    arrays = {
+        "instances": np.arange(6, dtype=np.float32).reshape(3, 2),
+        "instance_labels": np.array([1, 0, 0]),
+        "instance_labelled": np.array([True, True, False]),
+        "instance_is_ood": np.array([False, True, True]),
+        "instance_ood_known": np.array([False, True, True]),
+        "coords": np.array([[0, 0], [7, 0], [0, 0]]),
+        "located": np.array([True, True, False]),
+    }
+    for name, values in arrays.items():
+        np.save(tmp_path / f"{name}.npy", values)
+    bags = miue.read_store(tmp_path)
+    assert (bags.ids, bags.class_names) == (("a", "b"), ("benign", "cancer"))
+    assert bags.labels.known.tolist() == [True, False] and bags.labels.values[0] == 1
+    assert bags.instance_labels.known.tolist() == arrays["instance_labelled"].tolist()
+    assert bags.instance_labels.values[:2].tolist() == [1, 0]
+    assert bags.instance_is_ood.out_of_distribution.tolist() == [False, True, True]
+    assert bags.coords is not None and bags.coords.known.tolist() == [True, True, False]
+    miue.write_store(tmp_path / "again", bags)
+    wanted = {path.name for path in tmp_path.iterdir() if path.is_file()}
+    assert {path.name for path in (tmp_path / "again").iterdir()} == wanted
+
+
 def test_a_subset_is_stored_in_its_own_order_with_its_coordinates(tmp_path: Path) -> None:
     data = BagDataset.from_arrays(
         [np.full((2, 3), 1.0), np.full((1, 3), 2.0), np.full((3, 3), 3.0)], [0, 1, None], ids=["007", "b,c", "ü"]

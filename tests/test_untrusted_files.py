@@ -122,7 +122,7 @@ STORED = ("store.json", "bags.csv", *(f"{name}.npy" for name in ARRAYS))
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore::SyntaxWarning", "ignore::UserWarning")  # of NumPy, of damaged headers
-@pytest.mark.parametrize("name", [*STORED, "instance_labeled.npy"])
+@pytest.mark.parametrize("name", [*STORED, "instance_labelled.npy"])
 def test_damage_to_a_file_of_a_store_is_named(name: str, tmp_path: Path) -> None:
     store = small_store(tmp_path / "store")
     assert named_when_damaged(store / name, lambda path: read_store(path.parent), named=store) > 0.3
@@ -152,7 +152,7 @@ def test_an_array_of_a_store_that_does_not_fit_is_named(
         read_store(store)
 
 
-@pytest.mark.parametrize("name", [f"{name}.npy" for name in (*ARRAYS, "instance_labeled")])
+@pytest.mark.parametrize("name", [f"{name}.npy" for name in (*ARRAYS, "instance_labelled")])
 def test_an_array_of_a_store_that_is_longer_than_it_states_is_named(name: str, tmp_path: Path) -> None:
     store = small_store(tmp_path / "store")
     content = (store / name).read_bytes()

@@ -82,7 +82,7 @@ def read_instance_columns(
 
     Args:
         columns: of a table text under instance_label, numbers under x and y; of a store instance_labels,
-            instance_labeled, instance_is_ood, instance_ood_known, coords and located; as far as there are any.
+            instance_labelled, instance_is_ood, instance_ood_known, coords and located; as far as there are any.
         table: the name of the table or the store, for messages.
         names: those of the classes.
         flags: whether the instances are out of distribution, where the columns do not say so.
@@ -96,7 +96,7 @@ def read_instance_columns(
     if "instance_label" in columns:
         labels = read_classes(columns["instance_label"], table, "instance_label", names)
     elif "instance_labels" in columns:
-        labels = Labels(columns["instance_labels"], columns["instance_labeled"])
+        labels = Labels(columns["instance_labels"], columns["instance_labelled"])
         check_classes(labels, f"instance_labels.npy of {table!r}", len(names))
     if {"x", "y"} <= set(columns):
         coords = read_coords(columns["x"], columns["y"], table)

@@ -34,7 +34,7 @@ class RawBags:
         of_instances: of the M instances in the order of the table; instance_label as text, x and y as numbers.
         order: the row of each instance in the table; None where they are in the order of ``instances``.
         columns: names of the columns of a table, by what they mean.
-        arrays: of the M instances, as a store has them: instance_labels, instance_labeled, instance_is_ood,
+        arrays: of the M instances, as a store has them: instance_labels, instance_labelled, instance_is_ood,
             instance_ood_known, coords, located.
         class_names: by the numbers that are the labels; None where labels are the names of classes.
         statistics: of the images of the M instances, (M, S), None where there are none.

@@ -6,7 +6,7 @@ bags.csv             bag_id, size, label, is_ood, split, ood_set; an empty label
                      patient and patch_size (side of a patch in level-0 pixels) where known, an empty
                      patient is one of its own
 instances.npy        features (M, D) or uint8 images (M, H, W, channels), bag after bag
-instance_labels.npy, instance_labeled.npy, instance_is_ood.npy, instance_ood_known.npy, coords.npy, located.npy
+instance_labels.npy, instance_labelled.npy, instance_is_ood.npy, instance_ood_known.npy, coords.npy, located.npy
                      where known; instances without flags of their own have those of their bag
 image_statistics.npy the statistics of the images that features were made of (M, S), where known
 checksums.csv        SHA-256 of each bag's instances, in stores that were packed from files
@@ -49,7 +49,7 @@ STATISTICS = "image_statistics.npy"
 AGAIN = "make the store again"
 ARRAYS: dict[str, type[np.generic]] = {
     "instance_labels": np.int64,
-    "instance_labeled": np.bool_,
+    "instance_labelled": np.bool_,
     "instance_is_ood": np.bool_,
     "instance_ood_known": np.bool_,
     "coords": np.int64,
@@ -92,7 +92,7 @@ def write_tables(folder: Path, dataset: BagDataset, made_by: dict[str, Any]) -> 
     _write_bag_table(folder / "bags.csv", dataset)
     if dataset.instance_labels.known.any():
         _write_whole(folder / "instance_labels.npy", dataset.instance_labels.values[positions])
-        _write_whole(folder / "instance_labeled.npy", dataset.instance_labels.known[positions])
+        _write_whole(folder / "instance_labelled.npy", dataset.instance_labels.known[positions])
     _write_instance_flags(folder, dataset.instance_is_ood[positions], dataset.is_ood.repeat(dataset.sizes))
     if dataset.coords is not None:
         _write_whole(folder / "coords.npy", dataset.coords.values[positions])
@@ -155,7 +155,7 @@ def read_raw_store(path: Path | str) -> RawBags:
     path = Path(path)
     summary = read_store_summary(path)
     present = {name for name in ARRAYS if (path / f"{name}.npy").exists()}
-    present |= {"instance_labeled"} if "instance_labels" in present else set()
+    present |= {"instance_labelled"} if "instance_labels" in present else set()
     instances = read_array(path / "instances.npy", AGAIN)
     if instances.ndim not in (2, 4) or instances.dtype.kind not in "fiu":
         wanted = "numbers of shape (M, D), or images (M, H, W, channels)"

@@ -1,5 +1,6 @@
 # miue on a CPU, for clusters and for those who want no Python of their own:
-#   docker build -t miue . && docker run --rm -v "$PWD:/data" miue train features --labels labels.csv --out run
+#   docker build -t miue .
+#   docker run --rm --user "$(id -u):$(id -g)" -v "$PWD:/data" miue train features --labels labels.csv --out run
 FROM python:3.11-slim AS wheel
 WORKDIR /source
 RUN pip install --no-cache-dir "build>=1.2"
@@ -14,7 +15,8 @@ RUN wheel=$(ls /tmp/wheels/*.whl) \
     && pip install --no-cache-dir --constraint /tmp/constraints.txt \
         --extra-index-url https://download.pytorch.org/whl/cpu "miue[slides,pandas] @ file://$wheel" \
     && rm -r /tmp/wheels /tmp/constraints.txt \
-    && useradd --create-home miue
+    && useradd --create-home miue \
+    && install --directory --mode 1777 /data
 USER miue
 WORKDIR /data
 ENTRYPOINT ["miue"]

@@ -365,14 +365,17 @@ def _limits(scores: Sequence[str], chance: float) -> tuple[float, ...]:
 def _estimate_mixes(
     calibration: Calibration, batches: Sequence[Batch], counted: Bool[np.ndarray, "all"]
 ) -> tuple[MixEstimate | None, ...]:
-    """Return the class mix of the counted bags of each batch."""
+    """Return the class mix of the counted bags of each batch; batches of equal counts have the same one."""
     assert calibration.class_mix is not None
     ends = np.cumsum([len(batch.ids) for batch in batches])
-    estimates: list[MixEstimate | None] = []
+    estimates: dict[tuple[int, ...], MixEstimate | None] = {(): None}
+    counts = []
     for batch, of_batch in zip(batches, np.split(counted, ends[:-1]), strict=True):
         predicted = batch.predicted[of_batch]
-        estimates.append(estimate_mix(calibration.class_mix.confusion, predicted) if len(predicted) else None)
-    return tuple(estimates)
+        counts.append(tuple(np.bincount(predicted).tolist()))
+        if counts[-1] not in estimates:
+            estimates[counts[-1]] = estimate_mix(calibration.class_mix.confusion, predicted)
+    return tuple(estimates[of_batch] for of_batch in counts)
 
 
 def _called(name: str) -> str:

@@ -83,7 +83,7 @@ class Decisions:
 
 
 def parse_prediction_sets(texts: np.ndarray, num_classes: int, name: str) -> Bool[np.ndarray, "n C"]:
-    """Return which classes each text lists; "1.0", as pandas writes a column of single classes and gaps, is class 1.
+    """Return which classes each text lists; pandas writes "1.0" for class 1 alone, if other texts are empty.
 
     Raises:
         DataError: something else than class indices from 0 with spaces between.

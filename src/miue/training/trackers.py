@@ -10,7 +10,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +190,10 @@ class Tracking:
     home: Path = Path()
     parameters: Mapping[str, Any] = field(default_factory=dict)
     root: Path | None = None
+
+    def of_run(self, home: Path, parameters: Mapping[str, Any]) -> Tracking:
+        """Return these trackers, each once, for the run in ``home`` that was made from ``parameters``."""
+        return replace(self, names=tuple(dict.fromkeys(self.names)), home=home, parameters=parameters)
 
 
 def check_trackers(names: Sequence[str], folder: Path | None) -> None:

@@ -180,8 +180,7 @@ def train_recipe(
     _check_loggers(run.loggers, method)
     _check_executor(method, run)
     check_trackers(run.tracking.names, folder)
-    names = tuple(dict.fromkeys(run.tracking.names))
-    tracking = replace(run.tracking, names=names, home=folder or Path(), parameters=description)
+    tracking = run.tracking.of_run(folder or Path(), description)
     run = replace(run, resume=if_exists == "resume", tracking=tracking)
     with locked(folder) if folder is not None and run.is_first else nullcontext():
         if folder is not None and run.is_first:
@@ -200,7 +199,7 @@ def train_recipe(
         _prepare(method, plan, bags, folder if run.is_first else None, progress=run.progress)
         if not run.executor.is_local:
             run = _train_members(
-                Job(bags, recipe, run.accelerator, names, run.trainer_options, validation), run, method
+                Job(bags, recipe, run.accelerator, tracking.names, run.trainer_options, validation), run, method
             )
         summaries = _fit_members(method, plan, run)
         if not run.is_first:

@@ -100,7 +100,7 @@ def test_inspect_lists_each_bag(slides: tuple[Path, Path]) -> None:
     assert "NaN or infinity in 1 of 5 rows" in by_id["nan"]["problems"][0]
     assert {name for name, one in by_id.items() if one["problems"]} == {"empty", "wide", "cut", "other", "nan"}
     shown = run("inspect", folder, "--quiet")
-    assert "empty: no instance (a slide without tissue?)" in shown
+    assert "empty: no instance (a slide without tissue, a video without a clip?)" in shown
     assert all(name in shown for name in by_id)
 
 

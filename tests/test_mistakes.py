@@ -177,7 +177,10 @@ def _write_slides(folder: Path) -> None:
         ("train FEATURES --labels excel.xlsx --out NEW", "save the table as UTF-8 (in Excel: Save As, CSV UTF-8)"),
         ("train FEATURES --labels only-header.csv --out NEW", "expected at least one row, got none"),
         ("train NAN --labels labels.csv --out NEW", "bag '0000', row 1: expected finite features, got NaN"),
-        ("train NO-TISSUE --labels labels.csv --out NEW", "got none (a slide without tissue?); leave it out"),
+        (
+            "train NO-TISSUE --labels labels.csv --out NEW",
+            "got none (a slide without tissue, a video without a clip?); leave it out",
+        ),
         ("train OTHER-ENCODER --labels labels.csv --out NEW", "extract all features with one encoder"),
         (
             "cross-validate FEATURES --labels few.csv --folds 5 --out NEW",

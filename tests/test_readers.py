@@ -289,6 +289,49 @@ def test_crops_before_clips_are_refused_where_several_videos_show_it(tmp_path: P
     assert load_bags(tmp_path).bags.sizes.tolist() == [5, 5]
 
 
+@pytest.mark.parametrize("ending", ["npy", "h5"])
+def test_videos_with_crops_first_among_others_are_refused_and_not_averaged_over_time(
+    tmp_path: Path, ending: str
+) -> None:
+    shapes = {"a": (11, 5, 3), "b": (7, 5, 3), "square": (5, 5, 3), "swapped": (5, 13, 3), "other": (5, 17, 3)}
+    for name, shape in shapes.items():
+        write_features(tmp_path / f"{name}.{ending}", np.ones(shape, np.float32))
+    with pytest.raises(DataError, match=r"\(5, 13, 3\), whose first number is the number of crops of other files"):
+        load_bags(tmp_path)
+    listed = describe_bag_files(tmp_path)
+    assert {one["bag"] for one in listed["bag"] if one["problems"]} == {"swapped", "other"}
+    kept = load_bags(tmp_path, skip_bad=True).bags
+    assert dict(zip(kept.ids, kept.sizes.tolist(), strict=True)) == {"a": 11, "b": 7, "square": 5}
+
+
+@pytest.mark.parametrize(
+    ("shape", "note"),
+    [
+        ((5, 7, 3), "read as 5 clips of 7 crops each; if crops come first, save them"),
+        ((1, 5, 3), "read as 5 instances; if they are crops of a video's only clip, average them"),
+        ((7, 5, 3), ""),
+        ((1, 31, 3), ""),
+    ],
+)
+def test_features_whose_axes_no_other_file_shows_are_noted(
+    tmp_path: Path, shape: tuple[int, int, int], note: str
+) -> None:
+    np.save(tmp_path / "v.npy", np.ones(shape, np.float32))
+    expected = [note] if note else []
+    for notes in (load_bags(tmp_path).notes, describe_bag_files(tmp_path)["bag"][0]["notes"]):
+        said = [text for text in notes if "read as" in text]
+        assert len(said) == len(expected) and all(part in text for part, text in zip(expected, said, strict=True))
+
+
+def test_a_file_with_many_videos_is_refused_with_the_first_names_and_what_to_do(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "all.h5", "w") as file:
+        for number in range(97):
+            file[f"v{number:02d}"] = np.ones((2, 3), np.float32)
+    with pytest.raises(DataError, match=r"got 97 names: v00, v01, v02, …; .*several bags a file of its own"):
+        load_bags(tmp_path)
+    assert "a file of its own" in describe_bag_files(tmp_path)["bag"][0]["problems"][0]
+
+
 def write_features(path: Path, features: np.ndarray) -> None:
     if path.suffix == ".npy":
         np.save(path, features)
@@ -329,7 +372,7 @@ def broken_h5(path: Path, kind: str) -> str:
     with h5py.File(path, "w") as file:
         if kind == "other names":
             file["data"], file["more"] = FEATURES, FEATURES
-            return "named 'features' or 'feats', got names data, more"
+            return "named 'features' or 'feats', got 2 names: data, more"
         if kind == "lengths":
             file["features"], file["coords"] = FEATURES, made_files.grid(5, 1)
             return "as many coords as features, got 5 coords, 7 features"

@@ -11,7 +11,7 @@ import numpy as np
 from miue.bags.arrays import check_bag, row_spans
 from miue.common.errors import MiueError
 from miue.common.progress import tracked
-from miue.io.folders.bag_folder import unclear_axes
+from miue.io.folders.bag_folder import axes_note, has_clips, unclear_axes
 from miue.io.folders.discovery import bag_files
 from miue.io.formats import Contents, contents_of, read_rows
 from miue.io.formats.bag_paths import bag_file_name, bag_name
@@ -48,12 +48,17 @@ def describe_bag_files(
         file, contents = _described(path, microns_per_pixel, read, others)
         described.append(file)
         opened.append(contents)
-    unclear = unclear_axes([contents for contents in opened if contents is not None and contents.size])
+    usable_files = [contents for contents in opened if contents is not None and contents.size]
+    unclear, note = unclear_axes(usable_files), axes_note(usable_files)
     for path, file in zip(twins, described, strict=True):
         if path in unclear:
             wanted, got, fix = unclear[path]
             file["problems"].append(f"expected {wanted}, got {got}; {fix}")
             file["notes"] = []
+    if note:
+        for file, contents in zip(described, opened, strict=True):
+            if contents is not None and has_clips(contents):
+                file["notes"].append(note)
     for name, what in (("shape", "features of shape"), ("encoder", "features of the encoder")):
         most_common = Counter(str(file[name]) for file in described if file["instances"]).most_common(1)
         for file in described:
@@ -114,13 +119,13 @@ def _described(
             "notes": list(contents.notes),
         }
         if not contents.size:
-            described["problems"].append("no instance (a slide without tissue?)")
+            described["problems"].append("no instance (a slide without tissue, a video without a clip?)")
         elif read:
             zeros = _read_all(contents)
             if zeros:
                 described["notes"].append(f"{zeros:,} of {contents.size:,} rows are exactly zero in every feature")
     except MiueError as error:
-        described["problems"].append(f"expected {error.wanted}, got {error.got}")
+        described["problems"].append(f"expected {error.wanted}, got {error.got}; {error.fix}")
     return described, contents
 
 

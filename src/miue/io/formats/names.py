@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from miue.common.errors import first_few
+from miue.common.plural import plural
 from miue.io.formats.base import bag_error
 
 FEATURES = ("features", "feats", "feature", "embeddings", "x")
@@ -34,8 +36,8 @@ def features_name(path: Path, names: Iterable[str]) -> str:
     raise bag_error(
         path,
         f"features, named {FEATURES[0]!r} or {FEATURES[1]!r}",
-        f"names {', '.join(present)}",
-        "name the features so",
+        f"{plural(len(present), 'name')}: {first_few(present)}",
+        "name the features so; a file holds one bag, so give each of several bags a file of its own",
     )
 
 

@@ -170,6 +170,18 @@ def test_images_of_another_shape_are_to_be_resized_and_not_encoded_again(tmp_pat
         load_bags(tmp_path / "bags", instance_shape=(10, 6, 1))
 
 
+def test_images_for_a_model_of_features_are_to_be_encoded(tmp_path: Path) -> None:
+    images(tmp_path / "bags" / "a")
+    with pytest.raises(DataError, match="the model takes features, not images: encode the images"):
+        load_bags(tmp_path / "bags", instance_shape=(24,))
+
+
+def test_features_for_a_model_of_images_are_to_be_replaced_by_the_images(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((3, 24), np.float32))
+    with pytest.raises(DataError, match="the model takes images, not features: pass the images themselves"):
+        load_bags(tmp_path, instance_shape=(10, 6, 1))
+
+
 def test_a_bomb_is_refused_by_its_header(tmp_path: Path) -> None:
     (tmp_path / "bag").mkdir()
     Image.new("1", (9_000, 9_000)).save(tmp_path / "bag" / "bomb.png")

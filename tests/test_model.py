@@ -112,7 +112,7 @@ def test_another_feature_width_is_refused_in_one_sentence(bags: BagDataset) -> N
         train(bags).predict([np.ones((2, 7))])
     assert str(error.value) == (
         "the bags: expected feature width 5, which the model was trained on, got 7; "
-        "use the feature extractor that made the training bags"
+        "extract these features with the encoder that the model was trained on"
     )
 
 
@@ -123,6 +123,10 @@ def test_another_image_shape_is_refused() -> None:
         ModelError, match="expected image shape 8 × 8 × 1, .* got 8 × 8 × 3; give the images the size"
     ):
         model.predict([np.zeros((1, 8, 8, 3), np.uint8)])
+    with pytest.raises(
+        ModelError, match="got 7; the model takes images, not features: pass the images themselves"
+    ):
+        model.predict([np.zeros((1, 7))])
 
 
 @pytest.mark.long

@@ -58,6 +58,16 @@ def test_float16_stays_float16(tmp_path: Path) -> None:
         load_bags(tmp_path / "features")
 
 
+def test_a_file_that_states_no_encoder_beside_files_that_do_is_refused_as_such(tmp_path: Path) -> None:
+    for name in "ab":
+        made_files.trident(tmp_path, name, made_files.features_of(4))
+    np.save(tmp_path / "c.npy", made_files.features_of(4))
+    with pytest.raises(
+        DataError, match=r"of 'uni_v1' as in 2 files, got \(6,\), of an encoder that the file does not state"
+    ):
+        load_bags(tmp_path)
+
+
 def test_a_killed_packing_goes_on_where_it_stopped(
     slides: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

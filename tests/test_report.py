@@ -235,6 +235,16 @@ def test_labels_that_one_lacks_come_from_the_other_and_contradictions_are_refuse
         reported(tmp_path, whole, replace(whole, bags=turned, provenance=Provenance(method="c")))
 
 
+def test_a_single_contradicting_bag_is_not_counted_as_0_more(tmp_path: Path) -> None:
+    whole = made_predictions(provenance=Provenance(method="a"))
+    known = whole.bags.labels
+    values = known.values.copy()
+    values[0] = 1 - values[0]
+    turned = replace(whole, bags=replace(whole.bags, labels=Labels(values, known.known)))
+    with pytest.raises(DataError, match=r"got \d; correct the labels"):
+        reported(tmp_path, whole, replace(turned, provenance=Provenance(method="c")))
+
+
 @pytest.mark.parametrize(
     ("other", "message"),
     [

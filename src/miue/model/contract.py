@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from miue.bags.classes import names_or_numbers
 from miue.bags.dataset import BagDataset
 from miue.bags.feature_names import describe_difference, is_reordered
+from miue.bags.instance_shapes import advise_on_shape
 from miue.bags.pixels import kind_of_pixels
 from miue.common.errors import ModelError, first_few
 from miue.common.user_warnings import warn_user
@@ -85,9 +86,8 @@ class DataContract(BaseModel):
     def _check_shape(self, bags: BagDataset) -> None:
         if bags.instance_shape == tuple(self.instance_shape):
             return
-        what, fix = "feature width", "use the feature extractor that made the training bags"
-        if len(self.instance_shape) > 1:
-            what, fix = "image shape", "give the images the size and the channels of those of training"
+        what = "image shape" if len(self.instance_shape) > 1 else "feature width"
+        fix = advise_on_shape(tuple(self.instance_shape), bags.instance_shape)
         got = _in_words(bags.instance_shape)
         if self._names_differ(bags):
             got += f" ({describe_difference(self.feature_names, bags.feature_names)})"

@@ -231,7 +231,7 @@ def _known_truth(
             raise DataError(
                 item=f"bag {bag_ids[conflict[0]]!r} of predictions {run.source!r}",
                 wanted=f"label {values[conflict[0]]}, as other predictions have it",
-                got=f"{labels[conflict[0]]} (and {len(conflict) - 1} more bags like it)",
+                got=f"{labels[conflict[0]]}{_and_more(len(conflict) - 1)}",
                 fix="correct the labels, or report these predictions by themselves",
             )
         values, known = np.where(labeled, labels, values), known | labeled
@@ -242,7 +242,7 @@ def _known_truth(
             raise DataError(
                 item=f"bag {bag_ids[differ[0]]!r} of predictions {run.source!r}",
                 wanted=f"{words[int(flags.values[differ[0]])]}, as other predictions have it",
-                got=f"{words[int(theirs.values[differ[0]])]} (and {len(differ) - 1} more bags like it)",
+                got=f"{words[int(theirs.values[differ[0]])]}{_and_more(len(differ) - 1)}",
                 fix="correct the column is_ood, or report these predictions by themselves",
             )
         new = theirs.out_of_distribution & (sets == "")
@@ -257,6 +257,10 @@ def _known_truth(
                 lacking = f"{run.title} lacks the {what} of {plural(number, 'bag')}"
                 notes.append(f"{lacking}; those of the other predictions are used.")
     return _Truth(Labels(values, known), flags, sets), notes
+
+
+def _and_more(count: int) -> str:
+    return f" (and {plural(count, 'more bag')} like it)" if count else ""
 
 
 def _with_truth(predictions: Predictions, truth: _Truth, rows: Int64[np.ndarray, "B"]) -> Predictions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ from jaxtyping import Int64
 
 from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
+from miue.bags.instance_shapes import advise_on_shape
 from miue.common.errors import ConfigError, DataError, MiueError, first_few
 from miue.common.plural import plural
 from miue.common.progress import tracked
@@ -224,11 +225,12 @@ def _fitting(contents: list[Contents], shape: tuple[int, ...] | None, left_out: 
     if shape is None:
         return contents
     wanted = f"features of shape {shape}, as the model takes them"
-    fix = "extract these features with the encoder that the model was trained on"
-    if _are_images(contents):
-        fix = "give the images the size and the channels of those of training"
     fits = [file.instance_shape == shape for file in contents]
-    return _kept(contents, fits, wanted, lambda file: f"{file.instance_shape}", fix, left_out)
+    for file, fit in zip(contents, fits, strict=True):
+        if not fit:
+            fix = advise_on_shape(shape, file.instance_shape)
+            left_out.append(_left_out(file, wanted, f"{file.instance_shape}", fix))
+    return [file for file, fit in zip(contents, fits, strict=True) if fit]
 
 
 def _alike(contents: list[Contents], left_out: list[LeftOut]) -> list[Contents]:
@@ -243,26 +245,21 @@ def _alike(contents: list[Contents], left_out: list[LeftOut]) -> list[Contents]:
     fix = "extract all features with one encoder"
     if _are_images(contents):
         fix = "give all images one size, and save all in color or all in gray"
-    return _kept(contents, alike, wanted, _features, fix, left_out)
+    for file, is_alike in zip(contents, alike, strict=True):
+        if not is_alike:
+            unstated = (
+                ", of an encoder that the file does not state" if most.extractor and not file.extractor else ""
+            )
+            left_out.append(_left_out(file, wanted, _features(file) + unstated, fix))
+    return [file for file, is_alike in zip(contents, alike, strict=True) if is_alike]
 
 
 def _are_images(contents: list[Contents]) -> bool:
     return all(file.format == "images" for file in contents)
 
 
-def _kept(
-    contents: list[Contents],
-    keep: list[bool],
-    wanted: str,
-    features: Callable[[Contents], str],
-    fix: str,
-    left_out: list[LeftOut],
-) -> list[Contents]:
-    for file, kept in zip(contents, keep, strict=True):
-        if not kept:
-            reason = f"bag file {str(file.path)!r}: expected {wanted}, got {features(file)}; {fix}"
-            left_out.append(LeftOut(file.id, reason))
-    return [file for file, kept in zip(contents, keep, strict=True) if kept]
+def _left_out(file: Contents, wanted: str, got: str, fix: str) -> LeftOut:
+    return LeftOut(file.id, f"bag file {str(file.path)!r}: expected {wanted}, got {got}; {fix}")
 
 
 def _features(file: Contents) -> str:

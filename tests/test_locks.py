@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import made_files
@@ -23,7 +26,7 @@ from miue.common import files, locks
 from miue.common.errors import StorageError
 from miue.common.files import atomic_file, atomic_folder
 from miue.common.folder_kinds import PREDICTIONS
-from miue.common.locks import locked
+from miue.common.locks import holder, locked
 from miue.io.splits.draw import make_folds
 from miue.io.store.pack import pack
 from miue.model.recipe import Recipe
@@ -183,6 +186,26 @@ def test_a_command_that_fails_at_once_leaves_no_folder(
     monkeypatch.chdir(tmp_path)
     fail(*command, "--out", "new/out")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "command"),
+    [
+        (None, ["miue", "train", "my bags"]),
+        ("papers.mirel.__main__", ["python", "-m", "papers.mirel", "train", "my bags"]),
+    ],
+)
+def test_the_command_that_holds_an_output_is_shown_as_it_was_typed(
+    module: str | None, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main = ModuleType("__main__")
+    main.__spec__ = None if module is None else ModuleSpec(module, None)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.setattr(
+        sys, "argv", ["/bin/miue" if module is None else "/lib/mirel/__main__.py", "train", "my bags"]
+    )
+    with locked(tmp_path / "out"):
+        assert holder(tmp_path / ".out.lock").endswith(f": {shlex.join(command)}")
 
 
 def test_a_process_that_was_killed_holds_nothing(

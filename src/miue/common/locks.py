@@ -147,7 +147,7 @@ def _is_locked(descriptor: int) -> bool:
 
 
 def _write_holder(path: Path) -> None:
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv[0] else "python"
+    command = shlex.join([*_program(), *sys.argv[1:]])
     content = {
         "host": platform.node(),
         "process": os.getpid(),
@@ -156,3 +156,12 @@ def _write_holder(path: Path) -> None:
     }
     with suppress(OSError):  # a full disk: the lock holds all the same
         path.write_text(json.dumps(content) + "\n", "utf-8")
+
+
+def _program() -> list[str]:
+    """Return how this process was started: ``miue``, ``python -m papers.mirel``, or ``python``."""
+    name = Path(sys.argv[0]).name
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if name == "__main__.py" and spec is not None and spec.parent:
+        return ["python", "-m", spec.parent]
+    return [name or "python"]

@@ -93,6 +93,8 @@ def _write_slides(folder: Path) -> None:
         ("evaluate STORE", "expected predictions: a folder with bags.csv, or a table, got a bag store"),
         ("evaluate RUN", "got a trained model; make them with 'miue predict RUN BAGS --out FOLDER'"),
         ("evaluate NOWHERE.csv", "got no such folder or file; check the path"),
+        ("evaluate RUN/config.json", "got a file that begins with '{', as JSON and web pages do"),
+        ("worklist RUN/config.json --out NEW", "pass the predictions that it was made from"),
         ("evaluate no-id.csv", "expected a column of ids: bag_id, slide_id"),
         ("evaluate no-probability.csv", "expected columns of probabilities: p_0, p_1"),
         ("evaluate sums.csv", "line 3 of the class probabilities: expected values of at least 0 that sum to 1"),

@@ -337,7 +337,7 @@ def test_a_message_of_a_library_is_cut(tmp_path: Path) -> None:
     for suffix in (".npz", ".h5", ".pt"):
         with pytest.raises(DataError) as caught:
             contents_of(tmp_path / f"s{suffix}")
-        assert len(caught.value.got) == 301 and caught.value.got.startswith("names aaa")
+        assert len(caught.value.got) == 301 and caught.value.got.startswith("2 names: aaa")
 
 
 @pytest.mark.long

@@ -126,6 +126,17 @@ def _columns_left_out(columns: Sequence[str], used: Iterable[str], classes: Sequ
     ]
 
 
+def _check_is_table(columns: Sequence[str], path: Path) -> None:
+    """Raise where the first line is that of JSON or of a page, such as a calibration or a report."""
+    if columns and columns[0].lstrip().startswith(("{", "[", "<")):
+        raise DataError(
+            item=f"table {str(path)!r}",
+            wanted="predictions: a folder with bags.csv, or a table (CSV, Parquet)",
+            got=f"a file that begins with {columns[0].lstrip()[:15]!r}, as JSON and web pages do",
+            fix="pass the predictions that it was made from",
+        )
+
+
 def _recognize(
     columns: Sequence[str], path: Path, classes: Sequence[str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -133,6 +144,7 @@ def _recognize(
     lower = {lower_case(column): column for column in columns}
     bag_id = next((lower[name] for name in IDS if name in lower), None)
     if bag_id is None:
+        _check_is_table(columns, path)
         raise missing_column(
             f"table {str(path)!r}", f"a column of ids: {', '.join(IDS)}", columns, "rename the column of the ids"
         )

@@ -76,7 +76,7 @@ def test_names_of_an_option_may_be_repeated_or_separated_by_commas() -> None:
     for path, command in walk(get_command(app)):
         for option in command.params:
             if option.multiple and not set(option.opts) & set(REPEATED_ALONE):
-                assert "or separate names by commas" in option.help, (path, option.opts)
+                assert "or separate values by commas" in option.help, (path, option.opts)
                 assert list(option.callback(None, None, ["a, b"])) == ["a", "b"], (path, option.opts)
 
 

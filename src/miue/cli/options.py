@@ -27,7 +27,7 @@ LABELS, MODEL, TRAINING, RULES, OUTPUT, RUNNING = (
 )
 """Headings of the options."""
 
-MANY = "Repeat it, or separate names by commas."
+MANY = "Repeat it, or separate values by commas."
 MANY_NAMES = f"{MANY} Repeated names may hold commas."
 
 

@@ -85,14 +85,14 @@ def load_bags(
     options = ReadOptions(microns_per_pixel, instance_shape, skip_bad, progress, feature_key)
     if isinstance(labels, Path | str) and Path(labels).is_dir():
         labels = read_bag_labels(Path(labels))
-    columns = dict(columns or {})
-    ids = {BAG: columns[BAG]} if BAG in columns else {}
+    columns = columns or {}
     of_bags = named_id_column(Path(path), columns) if isinstance(labels, Path | str) else columns
     found = find_bags(Path(path), of_bags, classes, options, features)
     if isinstance(labels, Path | str):
+        of_labels = dict(columns)
         if of_bags and columns[BAG] not in read_header(Path(labels)):
-            del columns[BAG]  # it names the column of the bags alone
-        labels = read_label_table(Path(labels), columns, slide_table=slide_table, bag_names=found.ids)
+            del of_labels[BAG]  # it names the column of the bags alone
+        labels = read_label_table(Path(labels), of_labels, slide_table=slide_table, bag_names=found.ids)
     labeled = label_bags(found, labels, classes)
     if alike := describe_patients_alike(labeled.bags):
         labeled = replace(labeled, notes=(*labeled.notes, alike))
@@ -111,7 +111,7 @@ def load_bags(
     if table.is_dir():
         bags = with_instance_labels_of_arrays(named, table)
     else:
-        bags = with_instance_labels(named, table, named_id_column(table, ids))
+        bags = with_instance_labels(named, table, named_id_column(table, columns))
     warn_of_other_classes(bags, str(instance_labels))
     return replace(loaded, bags=bags)
 

@@ -369,13 +369,14 @@ def _estimate_mixes(
     assert calibration.class_mix is not None
     ends = np.cumsum([len(batch.ids) for batch in batches])
     estimates: dict[tuple[int, ...], MixEstimate | None] = {(): None}
-    counts = []
+    keys = []
     for batch, of_batch in zip(batches, np.split(counted, ends[:-1]), strict=True):
         predicted = batch.predicted[of_batch]
-        counts.append(tuple(np.bincount(predicted).tolist()))
-        if counts[-1] not in estimates:
-            estimates[counts[-1]] = estimate_mix(calibration.class_mix.confusion, predicted)
-    return tuple(estimates[of_batch] for of_batch in counts)
+        counts = tuple(np.bincount(predicted).tolist())
+        if counts not in estimates:
+            estimates[counts] = estimate_mix(calibration.class_mix.confusion, predicted)
+        keys.append(counts)
+    return tuple(estimates[counts] for counts in keys)
 
 
 def _called(name: str) -> str:

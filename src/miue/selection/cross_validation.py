@@ -198,8 +198,8 @@ def run_fold(job: str, out: str, fold: int, seed: int) -> None:
     """
     shared = read_job(job)
     assert shared.splits is not None
-    bags = shared.splits.assign(shared.bags, fold)
-    folder, tracking = folder_of(Path(out), fold, seed), Tracking(shared.trackers, root=Path(out))
+    bags, home = shared.splits.assign(shared.bags, fold), Path(out)
+    folder, tracking = folder_of(home, fold, seed), Tracking(shared.trackers, root=home)
     remove_temporaries(folder)
     run = Run(folder / "run", progress=False, warn=False, accelerator=shared.device, tracking=tracking)
     model = train_recipe(shared.recipe.with_seed(seed), bags, run, if_exists="resume")
@@ -209,7 +209,7 @@ def run_fold(job: str, out: str, fold: int, seed: int) -> None:
     rows = [
         {"level": level, "metric": name, "value": metric.value} for level, name, metric in evaluation.metrics()
     ]
-    write_json(_evaluation(Path(out), fold, seed), {"fold": fold, "seed": seed, "metrics": rows})
+    write_json(_evaluation(home, fold, seed), {"fold": fold, "seed": seed, "metrics": rows})
 
 
 def folder_of(out: Path, fold: int, seed: int) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -152,12 +152,8 @@ def _usable(path: Path, microns_per_pixel: float | None) -> Contents:
 def _plain(contents: list[Contents], left_out: list[LeftOut]) -> list[Contents]:
     """Return the files that can be read in one way only; the others are left out."""
     wrong = unclear_axes(contents)
-    for file in contents:
-        if file.path in wrong:
-            wanted, got, fix = wrong[file.path]
-            reason = f"bag file {str(file.path)!r}: expected {wanted}, got {got}; {fix}"
-            left_out.append(LeftOut(file.id, reason))
-    return [file for file in contents if file.path not in wrong]
+    is_plain = [file.path not in wrong for file in contents]
+    return _kept(contents, is_plain, left_out, lambda file: wrong[file.path])
 
 
 def unclear_axes(contents: Sequence[Contents]) -> dict[Path, tuple[str, str, str]]:
@@ -226,11 +222,11 @@ def _fitting(contents: list[Contents], shape: tuple[int, ...] | None, left_out: 
         return contents
     wanted = f"features of shape {shape}, as the model takes them"
     fits = [file.instance_shape == shape for file in contents]
-    for file, fit in zip(contents, fits, strict=True):
-        if not fit:
-            fix = advise_on_shape(shape, file.instance_shape)
-            left_out.append(_left_out(file, wanted, f"{file.instance_shape}", fix))
-    return [file for file, fit in zip(contents, fits, strict=True) if fit]
+
+    def describe(file: Contents) -> tuple[str, str, str]:
+        return wanted, f"{file.instance_shape}", advise_on_shape(shape, file.instance_shape)
+
+    return _kept(contents, fits, left_out, describe)
 
 
 def _alike(contents: list[Contents], left_out: list[LeftOut]) -> list[Contents]:
@@ -245,21 +241,35 @@ def _alike(contents: list[Contents], left_out: list[LeftOut]) -> list[Contents]:
     fix = "extract all features with one encoder"
     if _are_images(contents):
         fix = "give all images one size, and save all in color or all in gray"
-    for file, is_alike in zip(contents, alike, strict=True):
-        if not is_alike:
-            unstated = (
-                ", of an encoder that the file does not state" if most.extractor and not file.extractor else ""
-            )
-            left_out.append(_left_out(file, wanted, _features(file) + unstated, fix))
-    return [file for file, is_alike in zip(contents, alike, strict=True) if is_alike]
+
+    def describe(file: Contents) -> tuple[str, str, str]:
+        is_unstated = most.extractor and not file.extractor
+        return (
+            wanted,
+            _features(file) + (", of an encoder that the file does not state" if is_unstated else ""),
+            fix,
+        )
+
+    return _kept(contents, alike, left_out, describe)
 
 
 def _are_images(contents: list[Contents]) -> bool:
     return all(file.format == "images" for file in contents)
 
 
-def _left_out(file: Contents, wanted: str, got: str, fix: str) -> LeftOut:
-    return LeftOut(file.id, f"bag file {str(file.path)!r}: expected {wanted}, got {got}; {fix}")
+def _kept(
+    contents: list[Contents],
+    keep: list[bool],
+    left_out: list[LeftOut],
+    describe: Callable[[Contents], tuple[str, str, str]],
+) -> list[Contents]:
+    """Return the files to keep; of each other ``describe`` says what was expected, what it has, and what to do."""
+    for file, kept in zip(contents, keep, strict=True):
+        if not kept:
+            wanted, got, fix = describe(file)
+            reason = f"bag file {str(file.path)!r}: expected {wanted}, got {got}; {fix}"
+            left_out.append(LeftOut(file.id, reason))
+    return [file for file, kept in zip(contents, keep, strict=True) if kept]
 
 
 def _features(file: Contents) -> str:

@@ -52,8 +52,7 @@ def describe_bag_files(
     unclear, note = unclear_axes(usable_files), axes_note(usable_files)
     for path, file in zip(twins, described, strict=True):
         if path in unclear:
-            wanted, got, fix = unclear[path]
-            file["problems"].append(f"expected {wanted}, got {got}; {fix}")
+            file["problems"].append(_problem(*unclear[path]))
             file["notes"] = []
     if note:
         for file, contents in zip(described, opened, strict=True):
@@ -125,8 +124,12 @@ def _described(
             if zeros:
                 described["notes"].append(f"{zeros:,} of {contents.size:,} rows are exactly zero in every feature")
     except MiueError as error:
-        described["problems"].append(f"expected {error.wanted}, got {error.got}; {error.fix}")
+        described["problems"].append(_problem(error.wanted, error.got, error.fix))
     return described, contents
+
+
+def _problem(wanted: str, got: str, fix: str) -> str:
+    return f"expected {wanted}, got {got}; {fix}"
 
 
 def _read_all(contents: Contents) -> int:

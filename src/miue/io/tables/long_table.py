@@ -21,6 +21,8 @@ from miue.io.tables.columns import HOW_TO_CHOOSE, columns_by_meaning, may_number
 from miue.io.tables.table_files import TableFiles, name_of_bag
 
 FIX = f"check the file; columns of text are {', '.join(TEXT)} alone, or choose the features ({HOW_TO_CHOOSE})"
+HEAD = 1000
+"""First rows, that are looked at before all."""
 FEWEST_STEPS = 20
 """From row to row, for a column to be called one that numbers them."""
 LARGE = f", which is infinite or beyond {np.finfo(np.float32).max:.2g}, the most that float32 can hold"
@@ -226,18 +228,10 @@ def _numbers_note(
         bag: of each of these rows.
         rows: where each of them is in the table.
     """
-    head = slice(1000)  # which nearly every feature leaves, before its whole column is read
     found = [
         repr(name)
         for column, name in enumerate(taken)
-        if name not in specified
-        and (
-            may_number_rows(name)
-            or (
-                _grows_by_one(values[head, column], bag[head], rows[head])
-                and _grows_by_one(values[:, column], bag, rows)
-            )
-        )
+        if name not in specified and (may_number_rows(name) or _grows_by_one(values[:, column], bag, rows))
     ]
     if not found:
         return ()
@@ -247,11 +241,14 @@ def _numbers_note(
 
 def _grows_by_one(values: np.ndarray, bag: np.ndarray, rows: np.ndarray) -> bool:
     """Return whether values grow by one from row to row, of the table or within each bag; false for few rows."""
-    steps, same_bag = np.diff(values), bag[1:] == bag[:-1]
-    within = steps[same_bag] == 1
-    return len(steps) >= FEWEST_STEPS and bool(
-        (steps == np.diff(rows)).all() or (len(within) >= FEWEST_STEPS and within.all())
-    )
+    for part in (slice(HEAD), slice(None)):  # nearly every feature fails on the first rows
+        steps, same_bag = np.diff(values[part]), bag[part][1:] == bag[part][:-1]
+        within = steps[same_bag] == 1
+        by_table = len(steps) >= FEWEST_STEPS and (steps == np.diff(rows[part])).all()
+        by_bag = len(within) >= FEWEST_STEPS and within.all()
+        if not (by_table or by_bag):
+            return False
+    return True
 
 
 def _others_note(features: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:

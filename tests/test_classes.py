@@ -162,6 +162,14 @@ def test_bags_without_a_label_are_left_out_of_training_and_counted(tmp_path: Pat
     assert '"bag_12","bag_12","",""' in (tmp_path / "run" / "splits.csv").read_text()
 
 
+def test_a_class_without_a_bag_to_train_on_is_warned_of(tmp_path: Path) -> None:
+    lines = [f"b{bag},{'ab'[bag % 2]},{bag}.5,{row}" for bag in range(8) for row in (1, 2)]
+    (tmp_path / "t.csv").write_text("bag_id,label,f,g\n" + "\n".join(lines) + "\n")
+    once = ("--out", tmp_path / "run", "--quiet", "--set", "max_epochs=1", "--distance", "none")
+    with pytest.warns(UserWarning, match="no bag to train on is of class 'c', so that the model cannot learn it"):
+        run("train", tmp_path / "t.csv", *once, "--classes", "a,b,c")
+
+
 def test_a_rare_class_without_a_split_does_not_refuse_bags_without_a_label(tmp_path: Path) -> None:
     rows = [
         f"{bag},{label},{bag}.5,{row}" for bag, label in enumerate([*"aabbc" * 3, "d", "d", ""]) for row in (1, 2)

@@ -448,7 +448,9 @@ def test_a_deployed_model_is_watched_from_predictions_to_page(
     both = json.loads(output[output.index("{") : output.rindex("}") + 1])
     assert (both["alarm"], both["alarm_batch"], both["batches"]) == (True, "p-shifted", 2)
     assert "knn_mean" in both["alarms"] and both["skipped"] == ["p-same"]
+    monkeypatch.setattr("miue.cli.monitor.ROWS_SHOWN", 1)
     again = " ".join(run(*words).split())
+    assert "The last 1 of 2 rows." in again and "The last" not in (tmp_path / "monitor" / PAGE).read_text()
     assert "skipped 'p-same', which the monitor has already" in again
     assert "Check scanner, stain, focus, features and the mix of cases since then" in again
     assert "Uncertainties differ, too, so this may not hold here." in again or "They seem not to" in again

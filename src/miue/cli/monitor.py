@@ -14,6 +14,8 @@ from miue.common.errors import first_few
 from miue.common.plural import plural
 from miue.common.terminal import say, say_json, show_table
 
+ROWS_SHOWN = 30  # in the terminal; the page has all
+
 
 @locks_out
 def monitor(
@@ -97,6 +99,6 @@ def monitor(
         what = f"{plural(trained, 'bag')} that the model was trained on, or others of their patients"
         say(f"Note: left out {what}", err=True)
     for shown in course.tables():
-        show_table(shown.as_rich())
+        show_table(shown.last(ROWS_SHOWN).as_rich())
     say(" ".join(filter(None, (str(course), course.advice))))
     say(f"Page: {out / PAGE}")

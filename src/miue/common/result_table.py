@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,18 @@ class ResultTable:
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
     is_prose: bool = False
+
+    def last(self, count: int) -> ResultTable:
+        """Return its last rows, and say that it has others.
+
+        >>> shown = ResultTable(("day", "bags"), (("mon", "3"), ("tue", "4"))).last(1)
+        >>> shown.rows, shown.notes
+        ((('tue', '4'),), ('The last 1 of 2 rows.',))
+        """
+        if len(self.rows) <= count:
+            return self
+        note = f"The last {count:,} of {len(self.rows):,} rows."
+        return replace(self, rows=self.rows[len(self.rows) - count :], notes=(note, *self.notes))
 
     def as_rich(self, title: str = "") -> TextTable:
         """Return it as a table for a terminal, which reads no text of it as markup."""

@@ -171,6 +171,18 @@ def warn_of_unlabeled(bags: BagDataset) -> None:
         )
 
 
+def warn_of_untrained_classes(plan: Plan) -> None:
+    """Warn of classes that are named, but have no bag to train on: the model cannot learn them."""
+    trained = set(plan.train.labels.values.tolist())
+    without = [name for number, name in enumerate(plan.train.class_names) if number not in trained]
+    if without:
+        warn_user(
+            f"no bag to train on is of class {first_few([repr(name) for name in without])}, so that the model "
+            "cannot learn it: check how the labels are written, and the parts, or leave it out (--classes, in "
+            "Python class_names)",
+        )
+
+
 def warn_of_same_bags(plan: Plan, bags: BagDataset) -> None:
     """Warn of bags that hold the same instances as another, so that one counts twice or leaks.
 

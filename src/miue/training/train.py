@@ -51,6 +51,7 @@ from miue.training.plan import (
     warn_of_large_pixels,
     warn_of_same_bags,
     warn_of_unlabeled,
+    warn_of_untrained_classes,
 )
 from miue.training.run_folder import LAST, MEMBER, MEMBERS, IfExists, is_finished, open_run, write_model
 from miue.training.trackers import Tracking, check_trackers
@@ -196,6 +197,7 @@ def train_recipe(
             warn_of_large_pixels(plan)
             warn_of_same_bags(plan, bags)
             warn_of_unlabeled(bags)
+            warn_of_untrained_classes(plan)
         _prepare(method, plan, bags, folder if run.is_first else None, progress=run.progress)
         if not run.executor.is_local:
             run = _train_members(

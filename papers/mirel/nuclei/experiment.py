@@ -67,7 +67,7 @@ class MethodSetup:
 
 MIREL_OPTIONS: dict[str, Option] = {"method.residual_hidden": 128, "method.routing": "through-residual"}
 OWN_AND_BAG_OF_ONE = (RESIDUAL, BAG_OF_ONE)
-ONE_SIDED, LOG_SUM_EXP = "one-sided-attention", "one-sided-log-sum-exp"
+ONE_SIDED, LOG_SUM_EXP, MEAN = "one-sided-attention", "one-sided-log-sum-exp", "one-sided-mean"
 PATIENT = {"max_epochs": 80, "stop_patience": 30, "lr_patience": 15}  # it begins to learn after ten epochs
 METHOD_SETUPS = {
     "deterministic": MethodSetup("softmax"),
@@ -137,6 +137,21 @@ METHOD_SETUPS = {
         MIREL_OPTIONS,
         OWN_AND_BAG_OF_ONE,
         network=LOG_SUM_EXP,
+        method="mirel",
+        settings=PATIENT,
+    ),
+    "one-sided-mean-deterministic": MethodSetup(
+        "one-sided mean, softmax",
+        estimators=(BAG_OF_ONE,),
+        network=MEAN,
+        method="deterministic",
+        settings=PATIENT,
+    ),
+    "one-sided-mean-mirel": MethodSetup(
+        "one-sided mean, MIREL",
+        MIREL_OPTIONS,
+        OWN_AND_BAG_OF_ONE,
+        network=MEAN,
         method="mirel",
         settings=PATIENT,
     ),

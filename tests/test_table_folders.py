@@ -71,7 +71,9 @@ def test_tables_in_folders_of_classes_are_read_and_a_table_of_labels_beside_them
 ) -> None:
     for number in range(4):
         write_table(tmp_path / ("normal", "tumor")[number % 2] / f"s{number}.csv", values_of(number))
-    assert load_bags(tmp_path).bags.ids == ("s0", "s2", "s1", "s3")
+    loaded = load_bags(tmp_path)
+    assert loaded.bags.ids == ("s0", "s2", "s1", "s3")
+    assert loaded.notes == ("tables of 2 folders were read: normal (2), tumor (2)",)
     (tmp_path / "normal" / "labels.csv").write_text("slide_id,label,age\ns0,0,50\ns2,0,60\n")
     loaded = load_bags(tmp_path)
     assert loaded.bags.ids == ("s0", "s2", "s1", "s3")
@@ -80,6 +82,22 @@ def test_tables_in_folders_of_classes_are_read_and_a_table_of_labels_beside_them
     write_table(tmp_path / "tumor" / "s0.csv", values_of(0))
     with pytest.raises(DataError, match=r"one table of bag 's0', got 2; keep one of normal/s0.csv, tumor/s0.csv"):
         load_bags(tmp_path)
+
+
+@pytest.mark.parametrize("names_bags", [False, True])
+def test_tables_in_folders_of_splits_are_not_drawn_anew(names_bags: bool, tmp_path: Path) -> None:
+    """They were read as one folder without a word, so that test bags were trained on."""
+    for number in range(4):
+        path = tmp_path / ("Train", "test")[number % 2] / f"s{number}.csv"
+        write_table(path, values_of(number), ["bag_id" if names_bags else "0", "1", "2"])
+    with pytest.raises(DataError, match=r"several such folders: Train, test, named like splits; pass one of"):
+        load_bags(tmp_path)
+    assert load_bags(tmp_path / "test").bags.sizes.sum() == sum(len(values_of(number)) for number in (1, 3))
+    (tmp_path / "Train").rename(tmp_path / "site_a")
+    (tmp_path / "test").rename(tmp_path / "site_b")
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "labels.csv").write_text("slide_id,label\ns0,0\n")
+    assert "tables of 2 folders were read: site_a (2), site_b (2)" in load_bags(tmp_path).notes
 
 
 def test_a_column_that_names_bags_comes_before_the_names_of_tables(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from itertools import chain
 from pathlib import Path
 
 from miue.bags.names import ANNDATA, HOW_TO_READ_ANNDATA, TABLES
-from miue.bags.table_columns import SPLIT_NAMES
 from miue.common.errors import ConfigError, DataError, first_few, not_a_folder
 from miue.common.files import refuse_undecodable_name
 from miue.common.folder_kinds import kind_of
 from miue.common.plural import plural
+from miue.io.folders.several import describe_several, refuse_split_folders, several_folders
 from miue.io.formats.bag_paths import STORE, bag_name, ending_of, takes_folders
 from miue.io.formats.beside import holds_positions
 from miue.io.formats.image_folder import has_images
@@ -93,7 +93,7 @@ def bag_files(folder: Path, feature_key: str = "") -> BagFiles:
         _refuse_other_folders(in_folders, folder)
         found = sorted(chain.from_iterable(in_folders.values()), key=lambda file: file.name)
         not_read = _sentences(
-            _several({one: len(own) for one, own in in_folders.items()}, folder),
+            describe_several({one: len(own) for one, own in in_folders.items()}, folder),
             _others(*with_files),
             *map(_not_read, with_files),
         )
@@ -116,7 +116,7 @@ def bag_files(folder: Path, feature_key: str = "") -> BagFiles:
     counted = {parent: sum(one.parent == parent for one in images) for parent in parents}
     images.sort(key=lambda one: one.name)
     return BagFiles(
-        str(folder), _by_id(images, feature_key), _sentences(_several(counted, folder), *said, without)
+        str(folder), _by_id(images, feature_key), _sentences(describe_several(counted, folder), *said, without)
     )
 
 
@@ -274,17 +274,9 @@ def _refuse_other_folders(bags: Mapping[Path, Sequence[Path]], folder: Path) -> 
         raise _several_folders(
             folders, folder, of, "pass one of these folders, or give each bag a name of its own"
         )
-    if any(word in SPLIT_NAMES for one in folders for word in map(str.lower, one.relative_to(folder).parts)):
-        fix = "pass one of these folders, such as that of the training bags to 'miue train'"
-        raise _several_folders(folders, folder, ", named like splits", fix)
+    refuse_split_folders(folders, folder, wanted=_wanted())
     if any(kind_of(one) is not None for one in folders):
         raise _several_folders(folders, folder, "", "pass one of these folders")
-
-
-def _several(bags: Mapping[Path, int], folder: Path) -> str:
-    """Return which folders the bags are in, with how many each has, "" where it is one."""
-    counted = (f"{one.relative_to(folder)} ({count:,})" for one, count in bags.items())
-    return f"bags of {len(bags):,} folders were read: {first_few(counted)}" if len(bags) > 1 else ""
 
 
 def _wanted() -> str:
@@ -293,10 +285,7 @@ def _wanted() -> str:
 
 def _several_folders(folders: list[Path], folder: Path, what_they_are: str, fix: str) -> DataError:
     """Return the error where several folders have bag files and are not read together."""
-    names = ", ".join(str(below.relative_to(folder)) for below in folders)
-    return DataError(
-        item=repr(str(folder)), wanted=_wanted(), got=f"several such folders: {names}{what_they_are}", fix=fix
-    )
+    return several_folders(folders, folder, wanted=_wanted(), what_they_are=what_they_are, fix=fix)
 
 
 def _only(folders: list[Path], folder: Path) -> Path:

@@ -13,6 +13,7 @@ from miue.bags.names import TABLES
 from miue.common.errors import DataError, MiueError, first_few, repeated
 from miue.common.files import refuse_undecodable_name
 from miue.common.tables import read_header, read_parts
+from miue.io.folders.several import describe_several, refuse_split_folders
 from miue.io.tables.columns import find_column, possible_features
 
 
@@ -53,7 +54,7 @@ class TableFiles:
         of_one_bag: whether the rows of a file are those of the bag that it is named after, as in a folder of
             tables without a column that names bags.
         bad: what is wrong with bags whose tables cannot be used, by their names; only with ``of_one_bag``.
-        notes: tables of the folder that are not read, such as one of labels.
+        notes: tables of the folder that are not read, such as one of labels, and the folders of those that are.
     """
 
     source: str
@@ -74,7 +75,7 @@ class TableFiles:
         Raises:
             StorageError: a table that cannot be read, where it is not that of one bag.
             DataError: tables of a folder with other columns, where they are not of one bag each, or hardly two
-                with the same.
+                with the same; tables in several folders that are named like splits.
         """
         if not path.is_dir():
             return cls(str(path), (path,), tuple(read_header(path)))
@@ -92,13 +93,15 @@ class TableFiles:
         is_kept = {file: own == header or bool(features[own] & features[header]) for file, own in headers.items()}
         kept = [file for file in headers if is_kept[file]]
         others = [file for file in headers if not is_kept[file]]
+        folders = Counter(file.parent for file in kept)
+        refuse_split_folders(folders, path, wanted="tables in it, or in folders directly below it")
         _refuse_unlike(path, kept, [file for file in others if features[headers[file]]], headers)
         different = [file for file in kept if headers[file] != header]
         unlike = {
             file: other for file in different if (other := _other_columns(file, headers[file], first, header))
         }
         wrong = {**unreadable, **unlike}
-        notes = (*_not_read_note(others), *_below_note(path))
+        notes = (*_not_read_note(others), *_below_note(path), *_several_note(folders, path))
         if BAG in columns or find_column(header, NAMES[BAG], str(first)) is not None:
             for error in wrong.values():
                 raise error
@@ -219,6 +222,11 @@ def _not_read_note(others: Sequence[Path]) -> tuple[str, ...]:
     if not others:
         return ()
     return (f"tables without these features, which were not read: {first_few(file.name for file in others)}",)
+
+
+def _several_note(counts: Mapping[Path, int], folder: Path) -> tuple[str, ...]:
+    several = describe_several(counts, folder, "tables")
+    return (several,) if several else ()
 
 
 def _below_note(folder: Path) -> tuple[str, ...]:

@@ -322,7 +322,7 @@ def read_tables(
     names: Mapping[str, str] | None = None,
     instance_names: Mapping[str, str] | None = None,
 ) -> Predictions:
-    """Read predictions from their tables, from this or any other tool (CSV, plain or gzipped).
+    """Read predictions from their tables, from this or any other tool (CSV, plain or gzipped, or Parquet).
 
     Args:
         bags: one row per bag.

@@ -30,7 +30,7 @@ TRAINING_PARTS = ("train", "validation")
 def read_table(
     path: Path | str, classes: Sequence[str] = (), names: Mapping[str, str] | None = None
 ) -> PredictionTable:
-    """Read one table of predictions, from this or any other tool (CSV, plain or gzipped).
+    """Read one table of predictions, from this or any other tool (CSV, plain or gzipped, or Parquet).
 
     Args:
         path: the table.

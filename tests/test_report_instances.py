@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,6 +92,16 @@ def test_a_report_shows_fewer_instances_until_it_fits_and_says_so(tmp_path: Path
     assert set(probable[: cap // 2].tolist()) <= set(kept.tolist())
     with pytest.raises(ConfigError, match=r"at most 0.03 MB .*pass --max-mb 1"):
         reported(tmp_path, predictions, max_mb=0.03)
+
+
+def test_a_size_above_the_limit_never_reads_as_the_limit(tmp_path: Path) -> None:
+    """It was rounded: "expected at most 5.2 MB, got 5.2 MB"."""
+    predictions = replace(made_predictions(bags=4), instances=None)
+    _, written = reported(tmp_path, predictions)
+    with pytest.raises(ConfigError, match="for 4 bags and 1 set of predictions without") as refused:
+        reported(tmp_path, predictions, max_mb=(written.bytes - 1) / 1e6)
+    (stated,) = re.findall(r"got ([\d.]+) MB", str(refused.value))
+    assert written.bytes <= float(stated) * 1e6 < written.bytes + 1e5
 
 
 @pytest.mark.long

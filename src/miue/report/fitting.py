@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -101,11 +102,12 @@ def fitted_page(
             html = render_page({**page, "notes": notes}, full)
         if len(html) <= max_mb * MEGABYTE:
             return html, tuple(notes)
-    bags, runs = len(content["bags"]["id"]), len(content["runs"])
+    bags, sets = len(content["bags"]["id"]), plural(len(content["runs"]), "set")
+    tenths = ceil(10 * size / MEGABYTE)  # rounded up: a size above the limit never reads as the limit
     raise ConfigError(
         item="the report",
         wanted=f"at most {max_mb:g} MB (--max-mb, in Python max_mb)",
-        got=f"{size / MEGABYTE:.1f} MB for {bags:,} bags and {runs} predictions without any instance",
+        got=f"{tenths / 10:.1f} MB for {plural(bags, 'bag')} and {sets} of predictions without any instance",
         fix=f"pass --max-mb {int(size / MEGABYTE) + 1}, or report fewer predictions at a time",
     )
 

@@ -75,8 +75,8 @@ class Source:
         list[str] | None,
         _option(
             "NAME",
-            "Feature columns of a table of instances, names or patterns such as 'f_*'; by default all columns "
-            f"without a special meaning or, with RUN, those that it was trained on. {MANY_NAMES}",
+            "Feature columns of a table of instances, names or patterns such as 'f_*'; by default those that the "
+            f"model was trained on or, without one, all without a special meaning. {MANY_NAMES}",
             callback=separate_names,
         ),
     ] = None

@@ -250,6 +250,27 @@ def test_quantiles_of_many_items_give_the_metrics_of_all_and_nearly_their_resamp
     assert any((resampled[name] != values).any() for name, values in exact.items())
 
 
+def test_few_labeled_items_of_many_are_resampled_some_draws_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made_table(bags=60, per_bag=53)
+    expected = resampled_metrics(table, {}, resamples=40, seed=0)
+    labeled = int(table.labels.known.sum())
+    assert len(table) > ranking.BINS
+    monkeypatch.setattr(ranking, "EXACT_ITEMS", labeled)
+    for module in (ranking, bootstrap):
+        monkeypatch.setattr(module, "CELLS_AT_ONCE", 10 * labeled, raising=False)
+    monkeypatch.setattr(bootstrap, "EXACT_ITEMS", labeled)
+    sizes, auroc = [], ranking._auroc
+
+    def recorded(hits: np.ndarray, others: np.ndarray) -> np.ndarray:
+        sizes.append(hits.size)
+        return auroc(hits, others)
+
+    monkeypatch.setattr(ranking, "_auroc", recorded)
+    resampled = resampled_metrics(table, {}, resamples=40, seed=0)
+    assert max(sizes) <= 10 * labeled
+    assert (resampled["confidence"] == expected["confidence"]).all()
+
+
 def calibrated_bags(seed: int, patients: int, per_patient: int, apart: float) -> PredictionTable:
     """Bags of two classes as frequent, whose scores are normal and ``apart``; probabilities are right."""
     random = np.random.default_rng(seed)

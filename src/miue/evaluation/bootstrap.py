@@ -10,10 +10,8 @@ from jaxtyping import Float64, Int64
 from miue.evaluation.evaluate_level import default_metrics
 from miue.evaluation.intervals import Interval, metric_intervals
 from miue.evaluation.metrics import Owners, WeightedMetric
-from miue.evaluation.ranking import BINS, EXACT_ITEMS
+from miue.evaluation.ranking import BINS, CELLS_AT_ONCE, EXACT_ITEMS
 from miue.predictions.table import PredictionTable
-
-CELLS_AT_ONCE = 2_000_000  # resamples × items held in memory together
 
 Step = Callable[[int], None]
 

@@ -19,6 +19,7 @@ from miue.evaluation.metrics import NO_LABEL, Metric, Owners, Separation, Weight
 
 EXACT_ITEMS = 1 << 18
 BINS = 1024
+CELLS_AT_ONCE = 2_000_000  # draws × values held in memory together
 BLOCK = 1 << 15  # values whose counts are computed with at once
 
 Drawn = Num[np.ndarray, "draws groups"]
@@ -102,9 +103,8 @@ class Ranking:
                 csr_array((np.ones(int(of.sum()), np.int64), (of_item[of], place[of])), (owners.count, len(ends)))
                 for of in (inside, ~inside)
             ]
-            return WeightedMetric(
-                lambda weights: function(*(_dense(weights @ one) for one in sparse)), owners.count
-            )
+            at_once = max(1, CELLS_AT_ONCE // len(ends))
+            return WeightedMetric(lambda weights: _by_block(function, weights, sparse, at_once), owners.count)
         exact = self.weighted(function, wanted, Owners.one(len(wanted))).plain.value
         cells = np.repeat(ends * BINS // len(self), _each(ends + 1))
         cells += owners.index[self.order] * BINS
@@ -286,6 +286,21 @@ def _least_share(share: float, count: int) -> int:
     """
     near = int(share * count)
     return next(k for k in range(max(near - 1, 0), near + 3) if k / count >= share)
+
+
+def _by_block(
+    function: Callable[[Drawn, Drawn], Float64[np.ndarray, "draws"]],
+    weights: Num[np.ndarray, "draws owners"],
+    counts: Sequence[csr_array],
+    at_once: int,
+) -> Float64[np.ndarray, "draws"]:
+    """Return a metric of weighted numbers of items by value, for some draws at a time.
+
+    How many draws come together is chosen for all items of a table; few of many items may be ranked, such as those
+    with a label, and be counted exactly, with a number for each of them and each draw.
+    """
+    blocks = [weights[first : first + at_once] for first in range(0, len(weights), at_once)]
+    return np.concatenate([function(*(_dense(block @ one) for one in counts)) for block in blocks])
 
 
 def _dense(product: Any) -> Num[np.ndarray, "draws groups"]:

@@ -238,7 +238,7 @@ def test_recall_counts_only_positive_bags_with_labels_of_all_instances() -> None
 
 def test_a_negative_bag_with_a_positive_instance_is_refused() -> None:
     given = scored_bags([[0.5, 0.6]] * 9, [0] * 9, positives=[*[[0, 0]] * 8, [0, 1]])
-    with pytest.raises(DataError, match="bag 8.*negative class.*1 such instances of 1 bags"):
+    with pytest.raises(DataError, match="bag 8.*negative class.*1 such instance of 1 bag;"):
         fit(given, InstanceGoal("no-false-flag", 0.1))
 
 

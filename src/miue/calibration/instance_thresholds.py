@@ -23,6 +23,7 @@ from miue.bags.drawing import group_by_patient
 from miue.calibration.instance_flags import Guarantee, InstanceFlags, InstanceGoal, instance_scores
 from miue.calibration.ranks import exact
 from miue.common.errors import DataError, lacking
+from miue.common.plural import plural
 from miue.predictions.folder import Predictions
 
 
@@ -145,10 +146,11 @@ class _ScoredInstances:
         if len(empty):
             raise lacking(f"bag {ids[empty[0]]!r}", "at least one instance in the table", "predict it again")
         if goal.of_negatives and self.positive.any():
+            count = len(np.unique(self.bag[self.positive]))
             raise DataError(
                 item=f"bag {ids[self.bag[self.positive.argmax()]]!r} of the negative class",
                 wanted="no instance that is labeled positive",
-                got=f"{self.positive.sum():,} such instances of {len(np.unique(self.bag[self.positive]))} bags",
+                got=f"{plural(int(self.positive.sum()), 'such instance')} of {plural(count, 'bag')}",
                 fix="name the class whose bags have negative instances only, or correct the labels",
             )
 

@@ -153,6 +153,13 @@ def test_labels_of_instances_that_contradict_the_negative_class_are_said(
     assert said in shown and ("method.background=none" in shown) == bool(said)
 
 
+def test_labels_of_instances_are_those_of_the_bags_of_a_subset(capsys: pytest.CaptureFixture[str]) -> None:
+    for inside, rows in ((0, range(11, -1, -1)), (1, range(2, 11))):
+        bags = bags_of_types(inside=inside).subset(list(rows))
+        miue.train(bags, method="mirel", settings=ONE_EPOCH, distances=(), progress=True)
+        assert ("labeled instances in such bags are not" in capsys.readouterr().err) == bool(inside)
+
+
 def test_bags_without_a_label_are_left_out_of_training_and_counted(tmp_path: Path) -> None:
     bags = bags_of_types(inside=0)
     with pytest.warns(UserWarning, match="2 of 14 bags have no label, so that nothing is learned .*bag_12"):

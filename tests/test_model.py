@@ -238,6 +238,12 @@ def test_a_model_is_calibrated_as_its_predictions_are_after_a_check_that_the_bag
     monkeypatch.setattr(miue.Model, "predict", None)
     with pytest.raises(DataError, match="at least 268 labeled bags for the deferral"):
         calibrate_model(model, held_out, Goals(deferral=miue.DeferralGoal(0.01)))
+    wrong = held_out.instance_labels.values.copy()
+    wrong[held_out.starts[[1, 3]]] = 1
+    contradicted = replace(held_out, instance_labels=Labels(wrong, held_out.instance_labels.known))
+    flags = Goals(False, None, None, None, miue.InstanceGoal("no-false-flag", 0.1))
+    with pytest.raises(DataError, match="bag 'new bag_1' of the negative class.* 2 such instances of 2 bags"):
+        calibrate_model(model, contradicted, flags)
 
 
 def test_the_digest_of_the_weights_is_that_of_their_file(tmp_path: Path, bags: BagDataset) -> None:

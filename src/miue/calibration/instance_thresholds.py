@@ -98,6 +98,28 @@ def check_count(goal: InstanceGoal, count: int, *, patients: bool) -> None:
     )
 
 
+def refuse_positive_instances(
+    bag_ids: Sequence[str], bag: Int64[np.ndarray, "M"], positive: Bool[np.ndarray, "M"]
+) -> None:
+    """Raise where an instance of a bag of the negative class is labeled positive.
+
+    Args:
+        bag_ids: of the bags of the negative class.
+        bag: the position of each instance's bag among them.
+        positive: whether the instance is labeled, and not as negative.
+
+    Raises:
+        DataError: one is.
+    """
+    if positive.any():
+        raise DataError(
+            item=f"bag {bag_ids[bag[positive.argmax()]]!r} of the negative class",
+            wanted="no instance that is labeled positive",
+            got=f"{plural(int(positive.sum()), 'such instance')} of {plural(len(np.unique(bag[positive])), 'bag')}",
+            fix="name the class whose bags have negative instances only, or correct the labels",
+        )
+
+
 @dataclass(frozen=True)
 class _ScoredInstances:
     """The n instances of m bags.
@@ -145,14 +167,8 @@ class _ScoredInstances:
         empty = np.flatnonzero(np.bincount(self.bag, minlength=self.bags) == 0)
         if len(empty):
             raise lacking(f"bag {ids[empty[0]]!r}", "at least one instance in the table", "predict it again")
-        if goal.of_negatives and self.positive.any():
-            count = len(np.unique(self.bag[self.positive]))
-            raise DataError(
-                item=f"bag {ids[self.bag[self.positive.argmax()]]!r} of the negative class",
-                wanted="no instance that is labeled positive",
-                got=f"{plural(int(self.positive.sum()), 'such instance')} of {plural(count, 'bag')}",
-                fix="name the class whose bags have negative instances only, or correct the labels",
-            )
+        if goal.of_negatives:
+            refuse_positive_instances(ids, self.bag, self.positive)
 
     def fully_labeled(self) -> Bool[np.ndarray, "m"]:
         """Return which bags have a label of every instance, and a positive instance."""

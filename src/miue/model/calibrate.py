@@ -8,8 +8,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from miue.bags.dataset import BagDataset
 from miue.calibration import Calibration, CalibrationBags, Goals, calibrate, check_bags, check_names
+from miue.calibration.instance_thresholds import refuse_positive_instances
 from miue.predictions.folder import Predictions
 
 if TYPE_CHECKING:
@@ -58,6 +61,8 @@ def calibrate_model(
     checked = goals if like is None else goals.keep_weighted()[0]
     of_bags = (bags.ids, bags.labels, bags.is_ood, bags.patients)
     check_bags(*of_bags, checked, class_names=names, bags_of_patient=bags_of_patient, seed=seed)
+    if checked.instances is not None and checked.instances.of_negatives:
+        _check_instance_labels(bags, checked.instances.find_negative_class(names))
     first = model.predict(bags.subset([0]), estimator=estimator, device=device)
     check_names(first, checked)
     stream = model.stream(bags, estimator=estimator, progress=progress, device=device)
@@ -71,3 +76,12 @@ def calibrate_model(
             seed=seed,
             made_from=made_from,
         )
+
+
+def _check_instance_labels(bags: BagDataset, negative_class: int) -> None:
+    """Raise where labels of instances contradict that bags of the negative class have negative instances only."""
+    is_negative = bags.labels.known & (bags.labels.values == negative_class) & ~bags.is_ood.out_of_distribution
+    negative = bags.subset(np.flatnonzero(is_negative))
+    labels = negative.instance_labels[negative.positions]
+    bag = np.repeat(np.arange(len(negative)), negative.sizes)
+    refuse_positive_instances(negative.ids, bag, labels.known & (labels.values != negative_class))

@@ -136,10 +136,11 @@ def _contradicted_background(bags: BagDataset, recipe: Recipe) -> str:
     number = recipe.options.get("method.background", 0)
     if not isinstance(number, int) or not bags.instance_labels.known.any():
         return ""
+    labels = bags.instance_labels[bags.positions]
     bag = np.repeat(np.arange(len(bags)), bags.sizes)
     negative = bags.labels.known & (bags.labels.values == number) & ~bags.is_ood.out_of_distribution
-    known = bags.instance_labels.known & negative[bag]
-    others = known & (bags.instance_labels.values != number)
+    known = labels.known & negative[bag]
+    others = known & (labels.values != number)
     if not others.any():
         return ""
     name = repr(bags.class_names[number]) if bags.class_names else str(number)

@@ -15,7 +15,7 @@ import h5py
 import made_files
 import numpy as np
 import pytest
-from commands import run
+from commands import fail, run
 
 import miue
 from miue.cli.inspection import MOST_ROWS
@@ -670,19 +670,51 @@ def test_bags_of_two_folders_are_named_in_order(tmp_path: Path) -> None:
         load_bags(tmp_path)
 
 
-@pytest.mark.parametrize("names", [("train", "test"), ("Training/normal", "Val/normal", "other")])
-def test_folders_of_splits_are_not_read_as_one_set_whose_split_is_drawn(
-    tmp_path: Path, names: tuple[str, ...]
+@pytest.mark.parametrize(
+    ("names", "splits"),
+    [
+        (("train", "test"), ("train", "test")),
+        (("Training/normal", "Val/normal/site", "calibration/h5_files"), ("train", "validation", "calibration")),
+        (("test/a", "test/b"), ("test", "test")),
+        (("normal", "tumor"), ("", "")),
+        (("train",), ("",)),
+    ],
+)
+def test_folders_of_splits_name_the_splits_of_their_bags(
+    tmp_path: Path, names: tuple[str, ...], splits: tuple[str, ...]
 ) -> None:
     for number, name in enumerate(names):
         made_files.trident(tmp_path / name, f"s{number}", made_files.features_of(5, seed=number))
+    loaded = load_bags(tmp_path)
+    assert (loaded.bags.ids, loaded.bags.splits) == (tuple(f"s{number}" for number in range(len(names))), splits)
+    assert (", which name their splits, were read: " in str(loaded.notes)) == any(splits)
+    assert load_bags(tmp_path / names[0]).bags.splits == ("",)
+    (tmp_path / "splits.csv").write_text("slide_id,split\ns0,train\n")
+    given = load_bags(tmp_path, splits=tmp_path / "splits.csv").bags.splits
+    assert given == ("train", *("" for _ in names[1:]))
+
+
+@pytest.mark.parametrize("names", [("train", "other"), ("train/normal", "val/train", "test")])
+def test_folders_of_splits_beside_others_are_refused(tmp_path: Path, names: tuple[str, ...]) -> None:
+    for number, name in enumerate(names):
+        made_files.trident(tmp_path / name, f"s{number}", made_files.features_of(5, seed=number))
     with pytest.raises(
-        DataError,
-        match=r"several such folders: .*, named like splits; pass one of these folders, such as that of the "
-        r"training bags to 'miue train'",
+        DataError, match=r"of which not each is named like one split; pass one of these folders, or"
     ):
         load_bags(tmp_path)
-    assert load_bags(tmp_path / names[0]).bags.ids == ("s0",)
+
+
+def test_a_bag_in_two_folders_of_splits_is_refused_and_so_is_a_patient(tmp_path: Path) -> None:
+    for number in range(12):
+        folder = tmp_path / "slides" / ("train" if number < 8 else "test")
+        made_files.trident(folder, f"s{number}", made_files.features_of(5, seed=number))
+    rows = [f"s{number},p{number % 11},{'ab'[number % 2]}" for number in range(12)]
+    (tmp_path / "labels.csv").write_text("slide_id,case_id,label\n" + "\n".join(rows) + "\n")
+    words = ("train", tmp_path / "slides", "--labels", tmp_path / "labels.csv", "--out", tmp_path / "run")
+    assert "patient 'p0'" in fail(*words)
+    made_files.trident(tmp_path / "slides" / "test", "s0", made_files.features_of(5))
+    with pytest.raises(DataError, match=r"with the same bags \(s0\)"):
+        load_bags(tmp_path / "slides")
 
 
 @pytest.mark.long

@@ -295,11 +295,18 @@ def test_folders_of_images_may_be_in_one_folder_for_each_class(tmp_path: Path) -
     assert "folders without an image, which are no bags: 1 (empty)" in bag_files(tmp_path / "data").not_read
 
 
+def test_folders_of_images_may_be_in_folders_of_splits(tmp_path: Path) -> None:
+    for name in ("train/well/b", "train/ill/c", "test/well/a"):
+        images(tmp_path / name)
+    bags = load_bags(tmp_path).bags
+    assert dict(zip(bags.ids, bags.splits, strict=True)) == {"a": "test", "b": "train", "c": "train"}
+
+
 @pytest.mark.parametrize(
     ("folders", "message"),
     [
         (("well/a", "ill/a"), r"ill, well, with the same bags \(a\); pass one of these folders, or give each bag"),
-        (("train/a", "test/b"), "test, train, named like splits; pass one of these folders"),
+        (("train/a", "other/b"), "other, train, of which not each is named like one split; pass one of these"),
         (("well/a", "hospital/ill/b"), "hospital/ill, well, at several depths or with images of their own"),
     ],
 )

@@ -85,19 +85,44 @@ def test_tables_in_folders_of_classes_are_read_and_a_table_of_labels_beside_them
 
 
 @pytest.mark.parametrize("names_bags", [False, True])
-def test_tables_in_folders_of_splits_are_not_drawn_anew(names_bags: bool, tmp_path: Path) -> None:
-    """They were read as one folder without a word, so that test bags were trained on."""
+def test_tables_in_folders_of_splits_name_the_splits_of_their_bags(names_bags: bool, tmp_path: Path) -> None:
+    """They were read as one folder without a word, and a split was drawn, so that test bags were trained on."""
     for number in range(4):
         path = tmp_path / ("Train", "test")[number % 2] / f"s{number}.csv"
         write_table(path, values_of(number), ["bag_id" if names_bags else "0", "1", "2"])
-    with pytest.raises(DataError, match=r"several such folders: Train, test, named like splits; pass one of"):
-        load_bags(tmp_path)
+    loaded = load_bags(tmp_path)
+    if names_bags:
+        assert set(loaded.bags.splits) == {"train", "test"}
+    else:
+        splits = dict(zip(loaded.bags.ids, loaded.bags.splits, strict=True))
+        assert splits == {"s0": "train", "s1": "test", "s2": "train", "s3": "test"}
+    assert loaded.notes[0] == "tables of 2 folders, which name their splits, were read: Train (2), test (2)"
     assert load_bags(tmp_path / "test").bags.sizes.sum() == sum(len(values_of(number)) for number in (1, 3))
     (tmp_path / "Train").rename(tmp_path / "site_a")
+    with pytest.raises(DataError, match=r"site_a, test, of which not each is named like one split"):
+        load_bags(tmp_path)
     (tmp_path / "test").rename(tmp_path / "site_b")
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "labels.csv").write_text("slide_id,label\ns0,0\n")
-    assert "tables of 2 folders were read: site_a (2), site_b (2)" in load_bags(tmp_path).notes
+    loaded = load_bags(tmp_path)
+    assert "tables of 2 folders were read: site_a (2), site_b (2)" in loaded.notes
+    assert not any(loaded.bags.splits)
+
+
+def test_a_bag_has_rows_in_one_folder_of_splits(tmp_path: Path) -> None:
+    for folder, text in (("train", "a,pos,1\nb,neg,2\n"), ("val", "c,pos,3\n"), ("test", "d,neg,4\n")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "part.csv").write_text(f"slide_id,label,f\n{text}")
+    bags = load_bags(tmp_path).bags
+    found = dict(zip(bags.ids, bags.splits, strict=True))
+    assert found == {"a": "train", "b": "train", "c": "validation", "d": "test"}
+    (tmp_path / "test" / "part.csv").write_text("slide_id,label,f\na,pos,4\n")
+    with pytest.raises(DataError, match=r"line . of '.*/part.csv', column 'split': expected"):
+        load_bags(tmp_path)
+    for path in tmp_path.glob("*/part.csv"):
+        path.write_text(f"slide_id,label,split,f\n{path.parent.name},pos,train,4\n")
+    with pytest.raises(DataError, match=r"named like splits, and a column 'split'; leave the column out"):
+        load_bags(tmp_path)
 
 
 def test_a_column_that_names_bags_comes_before_the_names_of_tables(tmp_path: Path) -> None:

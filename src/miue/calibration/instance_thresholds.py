@@ -112,10 +112,11 @@ def refuse_positive_instances(
         DataError: one is.
     """
     if positive.any():
+        bags = np.unique(bag[positive])
         raise DataError(
             item=f"bag {bag_ids[bag[positive.argmax()]]!r} of the negative class",
             wanted="no instance that is labeled positive",
-            got=f"{plural(int(positive.sum()), 'such instance')} of {plural(len(np.unique(bag[positive])), 'bag')}",
+            got=f"{plural(int(positive.sum()), 'such instance')} of {plural(len(bags), 'bag')}",
             fix="name the class whose bags have negative instances only, or correct the labels",
         )
 

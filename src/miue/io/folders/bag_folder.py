@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ MOST_CROPS = 30
 def open_files(
     files: BagFiles, names: Sequence[str], left_out: Sequence[LeftOut] = (), *, options: ReadOptions
 ) -> LoadedBags:
-    """Return the bags of the files of some names, in their order, without labels.
+    """Return the bags of the files of some names, in their order, without labels; with the splits of folders.
 
     Args:
         files: files of CLAM, TRIDENT, STAMP or arrays.
@@ -45,7 +46,9 @@ def open_files(
     contents, bad = read_contents(files, names, options)
     bad = [*left_out, *bad]
     refuse_or_skip(files.folder, len(contents), bad, skip_bad=options.skip_bad)
-    return LoadedBags(make_dataset(contents), tuple(bad), tuple(_notes(files, contents)))
+    bags = make_dataset(contents)
+    bags = replace(bags, splits=tuple(files.splits.get(name, "") for name in bags.ids))
+    return LoadedBags(bags, tuple(bad), tuple(_notes(files, contents)))
 
 
 def read_contents(

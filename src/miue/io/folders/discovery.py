@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from miue.common.errors import ConfigError, DataError, first_few, not_a_folder
 from miue.common.files import refuse_undecodable_name
 from miue.common.folder_kinds import kind_of
 from miue.common.plural import plural
-from miue.io.folders.several import describe_several, refuse_split_folders, several_folders
+from miue.io.folders.several import describe_several, several_folders, splits_by_folder
 from miue.io.formats.bag_paths import STORE, bag_name, ending_of, takes_folders
 from miue.io.formats.beside import holds_positions
 from miue.io.formats.image_folder import has_images
@@ -49,20 +49,23 @@ class BagFiles:
         folder: where they were looked for.
         by_id: the file of each bag; several where two kinds of file have one name.
         not_read: what lies beside and is not read, "" for nothing.
+        splits: the split of each bag whose folder is named after one; of all bags or of none.
     """
 
     folder: str
     by_id: Mapping[str, tuple[Path, ...]]
     not_read: str = ""
+    splits: Mapping[str, str] = field(default_factory=dict)
 
 
 def bag_files(folder: Path, feature_key: str = "") -> BagFiles:
     """Return the bag files of ``folder``, or the one bag of a SpatialData store or of another reader's folder.
 
     They are in the folder itself, or in those below it, such as one for each class or hospital, if no bag is in
-    two of these. Of CLAM's ``h5_files`` and ``pt_files``, which hold the same features, the first is taken, since
-    it has the coords. Where there is no such file, the folders of images are the bags. Of a SpatialData store, the
-    bag is a table of its features.
+    two of these; folders named train, validation, calibration and test name the splits of their bags. Of CLAM's
+    ``h5_files`` and ``pt_files``, which hold the same features, the first is taken, since it has the coords. Where
+    there is no such file, the folders of images are the bags. Of a SpatialData store, the bag is a table of its
+    features.
 
     Args:
         folder: where they are.
@@ -70,8 +73,8 @@ def bag_files(folder: Path, feature_key: str = "") -> BagFiles:
 
     Raises:
         StorageError: no such folder.
-        DataError: no bag files, several folders with the same bags, or a store with several tables and none asked
-            for.
+        DataError: no bag files, several folders with the same bags or of which some are named like splits, or a
+            store with several tables and none asked for.
         ConfigError: a table is asked for where no bag is a SpatialData store.
     """
     if not folder.is_dir():
@@ -90,17 +93,18 @@ def bag_files(folder: Path, feature_key: str = "") -> BagFiles:
     with_files = _without_twins([one for one in below if _files_in(one)])
     if with_files:
         in_folders = {one: _files_in(one) for one in with_files}
-        _refuse_other_folders(in_folders, folder)
+        splits = _splits_of_parts(in_folders, folder)
         found = sorted(chain.from_iterable(in_folders.values()), key=lambda file: file.name)
         not_read = _sentences(
-            describe_several({one: len(own) for one, own in in_folders.items()}, folder),
+            describe_several({one: len(own) for one, own in in_folders.items()}, folder, splits),
             _others(*with_files),
             *map(_not_read, with_files),
         )
-        return BagFiles(str(folder), _by_id(found, feature_key), not_read)
+        by_id = _by_id(found, feature_key)
+        return BagFiles(str(folder), by_id, not_read, _splits_of_bags(by_id, splits))
     with_images = [one for one in below if has_images(one)]
     images = [one for one in with_images if one not in {other.parent for other in with_images}]
-    parents = _image_parents(images, folder)
+    parents, splits = _image_parents(images, folder)
     said = [
         f"images in {str(one)!r} itself were not read: they are in no bag's folder"
         for one in parents
@@ -115,13 +119,23 @@ def bag_files(folder: Path, feature_key: str = "") -> BagFiles:
     without = f"folders without an image, which are no bags: {_names(empty)}" if empty else ""
     counted = {parent: sum(one.parent == parent for one in images) for parent in parents}
     images.sort(key=lambda one: one.name)
-    return BagFiles(
-        str(folder), _by_id(images, feature_key), _sentences(describe_several(counted, folder), *said, without)
-    )
+    by_id = _by_id(images, feature_key)
+    notes = _sentences(describe_several(counted, folder, splits), *said, without)
+    return BagFiles(str(folder), by_id, notes, _splits_of_bags(by_id, splits))
 
 
-def _image_parents(images: list[Path], folder: Path) -> list[Path]:
-    """Return the folders that have the folders of images: one, or several such as those of classes.
+def _splits_of_bags(by_id: Mapping[str, tuple[Path, ...]], splits: Mapping[Path, str]) -> dict[str, str]:
+    """Return the split of each bag, by that of a folder which its file is in; nothing where folders have none."""
+    if not splits:
+        return {}
+    return {
+        name: next(split for folder, split in splits.items() if path.is_relative_to(folder))
+        for name, (path, *_) in by_id.items()
+    }
+
+
+def _image_parents(images: list[Path], folder: Path) -> tuple[list[Path], dict[Path, str]]:
+    """Return the folders that have the folders of images: one, or several such as those of classes; and splits.
 
     Raises:
         DataError: none; or several that are not parts of one set of bags, lie at several depths, or have images of
@@ -129,13 +143,13 @@ def _image_parents(images: list[Path], folder: Path) -> list[Path]:
     """
     parents = list(dict.fromkeys(one.parent for one in images))
     if len(parents) < 2:
-        return [_only(parents, folder)]
+        return [_only(parents, folder)], {}
     if len({len(one.parts) for one in parents}) > 1 or any(map(has_images, parents)):
         raise _several_folders(
             parents, folder, ", at several depths or with images of their own", "pass one of these folders"
         )
-    _refuse_other_folders({one: [image for image in images if image.parent == one] for one in parents}, folder)
-    return parents
+    bags = {one: [image for image in images if image.parent == one] for one in parents}
+    return parents, _splits_of_parts(bags, folder)
 
 
 def has_bag_files(folder: Path) -> bool:
@@ -258,25 +272,25 @@ def _without_twins(folders: list[Path]) -> list[Path]:
     return [below for below in folders if not (below.name == "pt_files" and below.parent in with_coords)]
 
 
-def _refuse_other_folders(bags: Mapping[Path, Sequence[Path]], folder: Path) -> None:
-    """Raise unless several folders are parts of one set of bags: no bag in two, no split, none that miue wrote.
+def _splits_of_parts(bags: Mapping[Path, Sequence[Path]], folder: Path) -> dict[Path, str]:
+    """Return the splits of several folders that are parts of one set of bags, as far as they are named after some.
 
     Raises:
-        DataError: folders of the same bags, as those of two encoders are, of splits, such as train and test, which
-            would be drawn anew, or of something else, such as a run.
+        DataError: folders of the same bags, as those of two encoders are, of which not each is named like a split
+            though some are, or of something else that miue wrote, such as a run.
     """
     folders = list(bags)
     if len(folders) == 1:
-        return
+        return {}
     counts = Counter(name for own in bags.values() for name in set(map(bag_name, own)))
     if same := sorted(name for name, count in counts.items() if count > 1):
         of = f", with the same bags ({first_few(same)})"
         raise _several_folders(
             folders, folder, of, "pass one of these folders, or give each bag a name of its own"
         )
-    refuse_split_folders(folders, folder, wanted=_wanted())
     if any(kind_of(one) is not None for one in folders):
         raise _several_folders(folders, folder, "", "pass one of these folders")
+    return splits_by_folder(folders, folder, wanted=_wanted())
 
 
 def _wanted() -> str:

@@ -58,7 +58,7 @@ def read_long_table(
     import pyarrow as pa
 
     files = TableFiles.at(path, columns or {})
-    source, header = files.source, [*files.header, *((BAG,) if files.of_one_bag else ())]
+    source, header = files.source, [*files.header, *files.added_columns]
     known, chosen = columns_by_meaning(header, source, columns or {}, features, meanings)
     taken = set(chosen)
     others = [name for name in possible_features(header, columns or {}) if name not in taken]
@@ -112,7 +112,7 @@ def read_long_table(
 def _parts_of_facts(
     files: TableFiles, types: Mapping[str, Any], feature: str, unusable: dict[str, MiueError]
 ) -> Iterator[tuple[Path, Any]]:
-    """Yield what is known of the instances beside their features, with the name of the bag of a file's rows.
+    """Yield what is known of the instances beside their features, with what a file's name and folder say.
 
     Args:
         files: of the table.
@@ -122,20 +122,21 @@ def _parts_of_facts(
     """
     import pyarrow as pa
 
-    if not files.of_one_bag:
-        yield from files.read(types, FIX)
-        return
-    of_file = {name: kind for name, kind in types.items() if name != BAG} or {feature: pa.float32()}
+    stored = {name: kind for name, kind in types.items() if name not in files.added_columns}
     for file in files.files:
-        bag = name_of_bag(file)
         try:
-            parts = list(read_parts(file, of_file, FIX))
+            parts = list(read_parts(file, stored or {feature: pa.float32()}, FIX))
         except MiueError as error:
-            unusable[bag] = error
+            if not files.of_one_bag:
+                raise
+            unusable[name_of_bag(file)] = error
             continue
         for part in parts:
-            facts = part.select([name for name in types if name != BAG])
-            yield file, facts.append_column(BAG, pa.repeat(pa.scalar(bag), len(part)))
+            facts = part.select(list(stored))
+            for name, text in files.added(file).items():
+                if name in types:
+                    facts = facts.append_column(name, pa.repeat(pa.scalar(text), len(part)))
+            yield file, facts
 
 
 def _parts_of_features(

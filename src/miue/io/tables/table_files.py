@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from miue.bags.column_names import BAG, NAMES, numbers_rows
+from miue.bags.column_names import BAG, NAMES, SPLIT, numbers_rows
 from miue.bags.names import TABLES
 from miue.common.errors import DataError, MiueError, first_few, repeated
 from miue.common.files import refuse_undecodable_name
 from miue.common.tables import read_header, read_parts
-from miue.io.folders.several import describe_several, refuse_split_folders
+from miue.io.folders.several import describe_several, several_folders, splits_by_folder
 from miue.io.tables.columns import find_column, possible_features
 
 
@@ -55,6 +55,7 @@ class TableFiles:
             tables without a column that names bags.
         bad: what is wrong with bags whose tables cannot be used, by their names; only with ``of_one_bag``.
         notes: tables of the folder that are not read, such as one of labels, and the folders of those that are.
+        splits: of folders with tables, where they are named after splits, such as train and test.
     """
 
     source: str
@@ -63,6 +64,17 @@ class TableFiles:
     of_one_bag: bool = False
     bad: Mapping[str, MiueError] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    splits: Mapping[Path, str] = field(default_factory=dict)
+
+    @property
+    def added_columns(self) -> tuple[str, ...]:
+        """Names of columns that the files do not have, and whose one value in each file is that of ``added``."""
+        return (*((BAG,) if self.of_one_bag else ()), *((SPLIT,) if self.splits else ()))
+
+    def added(self, file: Path) -> dict[str, str]:
+        """Return what is true of all rows of a file by its name and folder: the bag, the split."""
+        of_bag = {BAG: name_of_bag(file)} if self.of_one_bag else {}
+        return of_bag | ({SPLIT: self.splits[file.parent]} if self.splits else {})
 
     @classmethod
     def at(cls, path: Path, columns: Mapping[str, str]) -> TableFiles:
@@ -75,7 +87,8 @@ class TableFiles:
         Raises:
             StorageError: a table that cannot be read, where it is not that of one bag.
             DataError: tables of a folder with other columns, where they are not of one bag each, or hardly two
-                with the same; tables in several folders that are named like splits.
+                with the same; tables in several folders of which some are named like splits, or all, with a
+                column of splits.
         """
         if not path.is_dir():
             return cls(str(path), (path,), tuple(read_header(path)))
@@ -94,22 +107,22 @@ class TableFiles:
         kept = [file for file in headers if is_kept[file]]
         others = [file for file in headers if not is_kept[file]]
         folders = Counter(file.parent for file in kept)
-        refuse_split_folders(folders, path, wanted="tables in it, or in folders directly below it")
+        splits = _splits_of_folders(folders, path, header)
         _refuse_unlike(path, kept, [file for file in others if features[headers[file]]], headers)
         different = [file for file in kept if headers[file] != header]
         unlike = {
             file: other for file in different if (other := _other_columns(file, headers[file], first, header))
         }
         wrong = {**unreadable, **unlike}
-        notes = (*_not_read_note(others), *_below_note(path), *_several_note(folders, path))
+        notes = (*_not_read_note(others), *_below_note(path), *_several_note(folders, path, splits))
         if BAG in columns or find_column(header, NAMES[BAG], str(first)) is not None:
             for error in wrong.values():
                 raise error
-            return cls(str(path), tuple(kept), header, notes=notes)
+            return cls(str(path), tuple(kept), header, notes=notes, splits=splits)
         bad = {name_of_bag(file): error for file, error in wrong.items()}
         bad |= _same_names(path, [*kept, *unreadable])
         files = tuple(file for file in kept if name_of_bag(file) not in bad)
-        return cls(str(path), files, header, True, bad, notes)
+        return cls(str(path), files, header, True, bad, notes, splits)
 
     def read(self, types: Mapping[str, Any], fix: str) -> Iterator[tuple[Path, Any]]:
         """Yield the tables a part of their rows at a time, each with its file, as ``read_parts`` does."""
@@ -135,6 +148,16 @@ def tables_in(folder: Path) -> list[Path]:
         for file in sorted(folder.iterdir())
         if file.name.lower().endswith(TABLES) and not file.name.startswith(".") and not file.is_dir()
     ]
+
+
+def _splits_of_folders(folders: Iterable[Path], path: Path, header: Sequence[str]) -> dict[Path, str]:
+    wanted = "tables in it, or in folders directly below it"
+    splits = splits_by_folder(folders, path, wanted=wanted)
+    column = find_column(header, NAMES[SPLIT], str(path))
+    if splits and column is not None:
+        what_they_are, fix = f", named like splits, and a column {column!r}", "leave the column out"
+        raise several_folders(splits, path, wanted=wanted, what_they_are=what_they_are, fix=fix)
+    return splits
 
 
 def _folders_in(folder: Path) -> list[Path]:
@@ -224,8 +247,8 @@ def _not_read_note(others: Sequence[Path]) -> tuple[str, ...]:
     return (f"tables without these features, which were not read: {first_few(file.name for file in others)}",)
 
 
-def _several_note(counts: Mapping[Path, int], folder: Path) -> tuple[str, ...]:
-    several = describe_several(counts, folder, "tables")
+def _several_note(counts: Mapping[Path, int], folder: Path, splits: Mapping[Path, str]) -> tuple[str, ...]:
+    several = describe_several(counts, folder, splits, "tables")
     return (several,) if several else ()
 
 

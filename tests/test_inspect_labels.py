@@ -122,6 +122,29 @@ def test_rows_of_zeros_are_counted_in_bags_of_every_kind(kind: str, tmp_path: Pa
     assert said in json.loads(run("inspect", path, *words, "--read"))["notes"]
 
 
+@pytest.mark.parametrize("kind", ["labels", "store"])
+def test_bags_with_the_same_instances_under_two_names_are_found_as_values_are_read(
+    tmp_path: Path, kind: str
+) -> None:
+    random = np.random.default_rng(0)
+    path = tmp_path / "bags"
+    path.mkdir()
+    values = [random.normal(size=(5, 3)).astype(np.float32) for _ in range(4)]
+    for name, bag in zip("abcdx", [*values, values[1]], strict=True):
+        np.save(path / f"{name}.npy", bag)
+    words = ["--json", "--quiet"]
+    if kind == "store":
+        run("data", "pack", path, "--out", tmp_path / "store", "--quiet")
+        path = tmp_path / "store"
+    else:
+        words += ["--labels", str(label_table(path, list("abcdx")))]
+    said = "bags hold the same instances as others: 'b' = 'x'"
+    assert said not in str(json.loads(run("inspect", path, *words)))
+    (note,) = json.loads(run("inspect", path, *words, "--read"))["notes"]
+    assert note.startswith(said) and note.endswith("keep one of them, or give them one patient")
+    assert ("with different labels" in note) == (kind == "labels")
+
+
 def test_a_store_with_values_that_are_not_finite_names_their_bag_as_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "bags").mkdir()
     for name in "ab":

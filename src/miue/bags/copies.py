@@ -1,4 +1,4 @@
-"""A warning of bags that hold the same instances as others, under another name."""
+"""Which bags hold the same instances as others, under another name, in words."""
 
 from __future__ import annotations
 
@@ -14,15 +14,22 @@ MOST_COPIES = 4
 
 
 def warn_of_copies(datasets: Sequence[BagDataset], folds: Sequence[Mapping[str, str]]) -> None:
-    """Warn of bags that are copies of others, and whether these are in different parts of a fold.
+    """Warn of what ``describe_copies`` returns."""
+    if copies := describe_copies(datasets, folds):
+        warn_user(copies)
+
+
+def describe_copies(datasets: Sequence[BagDataset], folds: Sequence[Mapping[str, str]]) -> str:
+    """Return which bags are copies of others, and whether these are in different parts of a fold; "" for none.
 
     Args:
         datasets: bags of one experiment.
-        folds: the part of each bag by its name, "train", "validation" or "test", in each fold.
+        folds: the part of each bag by its name, "train", "validation" or "test", in each fold; none where bags
+            are not in parts yet.
     """
     groups = find_same_bags(*datasets)
     if not groups:
-        return
+        return ""
     named, across, differ = [], False, False
     for group in groups:
         names = [datasets[number].ids[row] for number, row in group]
@@ -34,8 +41,8 @@ def warn_of_copies(datasets: Sequence[BagDataset], folds: Sequence[Mapping[str, 
         shown = [repr(name) + (f" ({part_of[name]})" if part_of.get(name) else "") for name in names]
         named.append(" = ".join([*shown[:MOST_COPIES], *(["…"] if shown[MOST_COPIES:] else [])]))
     effect = "what is held out is also learned from" if across else "each counts as often as it is there"
-    warn_user(
+    return (
         f"bags hold the same instances as others: {first_few(named)}"
         f"{', with different labels' if differ else ''}; {effect}: keep one of them"
-        + (", or give them one patient" if across else "")
+        + (", or give them one patient" if across or not folds else "")
     )

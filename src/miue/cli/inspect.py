@@ -23,7 +23,9 @@ def inspect(
     read: Annotated[
         bool,
         typer.Option(
-            "--read", help="Read every feature: report NaN, infinity and rows of zeros; verify a packed store."
+            "--read",
+            help="Read every feature: report NaN, infinity, rows of zeros and, in stores, tables and bags with "
+            "labels, bags that are there under two names; verify a packed store.",
         ),
     ] = False,
     source: Source = Source(),  # noqa: B008  (frozen)

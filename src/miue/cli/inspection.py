@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from miue.bags.classes import doubt_about_negative_class, names_or_numbers
+from miue.bags.copies import describe_copies
 from miue.bags.dataset import BagDataset
 from miue.bags.names import how_to_pass
 from miue.calibration import Calibration
@@ -170,19 +171,22 @@ def _show(value: Any) -> str:
 def _describe_table(path: Path, source: Source, read: bool) -> dict[str, Any]:
     opened = open_bags(path, replace(source, skip_bad=True), progress=False)
     return _facts_of_loaded(
-        "long table", path, _with_rows_of_zeros(path, opened, progress=False) if read else opened
+        "long table", path, _with_values_read(path, opened, progress=False) if read else opened
     )
 
 
 def _describe_joined(path: Path, source: Source, *, read: bool, progress: bool) -> dict[str, Any]:
     """Return what a command would read of bags with these labels and splits."""
     opened = open_bags(path, replace(source, skip_bad=True), progress=progress)
-    opened = _with_rows_of_zeros(path, opened, progress=progress) if read else opened
+    opened = _with_values_read(path, opened, progress=progress) if read else opened
     return _facts_of_loaded("bags with labels", path, opened)
 
 
-def _with_rows_of_zeros(path: Path, loaded: LoadedBags, *, progress: bool) -> LoadedBags:
-    """Return the usable bags, with a note where rows are zero in every feature, as those never written are."""
+def _with_values_read(path: Path, loaded: LoadedBags, *, progress: bool) -> LoadedBags:
+    """Return the usable bags, with a note of rows that are zero in every feature, and one of copies of bags.
+
+    Rows are zero as if they were never written; copies may come to be in two parts.
+    """
     from miue.io.checks import read_values
 
     loaded, zeros = read_values(loaded, str(path), skip_bad=True, progress=progress)
@@ -191,11 +195,16 @@ def _with_rows_of_zeros(path: Path, loaded: LoadedBags, *, progress: bool) -> Lo
         for name, rows, size in zip(loaded.bags.ids, zeros, loaded.bags.sizes, strict=True)
         if rows
     ]
-    if not of_bags:
-        return loaded
-    where = f"{plural(len(of_bags), 'bag')}: {first_few(of_bags)}"
-    note = f"{sum(zeros):,} of {loaded.bags.sizes.sum():,} rows are exactly zero in every feature, in {where}"
-    return replace(loaded, notes=(*loaded.notes, note))
+    notes = []
+    if of_bags:
+        where = f"{plural(len(of_bags), 'bag')}: {first_few(of_bags)}"
+        notes.append(
+            f"{sum(zeros):,} of {loaded.bags.sizes.sum():,} rows are exactly zero in every feature, in {where}"
+        )
+    parts = [dict(zip(loaded.bags.ids, loaded.bags.splits, strict=True))] if any(loaded.bags.splits) else []
+    if copies := describe_copies([loaded.bags], parts):
+        notes.append(copies)
+    return replace(loaded, notes=(*loaded.notes, *notes))
 
 
 def _facts_of_loaded(kind: str, path: Path, loaded: LoadedBags) -> dict[str, Any]:
@@ -237,7 +246,7 @@ def _describe_store(path: Path, read: bool, progress: bool) -> dict[str, Any]:
             description["checksums"] = f"differ for {', '.join(changed)}" if changed else "agree"
         else:
             description["checksums"] = "none; 'miue data pack' writes them"
-        found = _with_rows_of_zeros(path, LoadedBags(bags), progress=progress)
+        found = _with_values_read(path, LoadedBags(bags), progress=progress)
         texts = {UNUSABLE: [f"{one.bag}: {one.reason}" for one in found.left_out], NOTES: list(found.notes)}
         description |= {name: lines for name, lines in texts.items() if lines}
     return description

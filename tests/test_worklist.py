@@ -51,8 +51,8 @@ GIVEN = Limits(probability=0.8, model=0.05, distance=2.0, patches=50)
 
 
 def validated(predictions: Predictions, **values: np.ndarray) -> Predictions:
-    """The same, made by a model whose 99 validation bags have these uncertainties and sizes."""
-    count = 99
+    """The same, made by a model whose validation bags have these uncertainties and sizes."""
+    count = len(values["sizes"])
     p = np.stack([1 - values["least_confidence"], values["least_confidence"]], 1)
     bags = table(Categorical(torch.from_numpy(p)), [f"v{i}" for i in range(count)], knn_mean=values["knn_mean"])
     usual = ValidationQuantiles.of(bags, values["sizes"])
@@ -140,6 +140,22 @@ def test_a_reason_shows_as_many_digits_as_a_value_needs_to_differ_from_its_limit
     given = replace(worrying(), bags=worrying().bags.with_score("knn_mean", np.linspace(9, 9.0011, 12)))
     reasons = [row["reason"] for row in worklist(given, Limits(distance=9.0005)).rows if FAR in row["reason"]]
     assert "9.0011 > 9.0005" in reasons[0] and all("9.00 >" not in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(("bags", "enough"), [(1, False), (3, False), (18, False), (19, True)])
+def test_limits_of_too_few_validation_bags_for_the_quantile_are_said_to_be_extremes(
+    bags: int, enough: bool
+) -> None:
+    """A bag like n others exceeds all of them with chance 1 / (n + 1), of three in one of four cases."""
+    values = np.arange(1, bags + 1) / 100
+    judged = worklist(
+        validated(worrying(), least_confidence=values, knn_mean=values, sizes=np.arange(bags) + 20)
+    ).judged
+    for reason, share in ((FAR, "0.95"), (BETWEEN, "0.95"), (FEW, "0.05")):
+        source = f"the {share} quantile of the {bags} validation bags"
+        extreme = f"the most extreme of {bags} validation bag{'s' * (bags > 1)}, too few for the {share} quantile"
+        assert judged[reason].endswith(source if enough else extreme)
+    assert judged[FAR].startswith(f"knn_mean above {values.max():.4g}, ")
 
 
 def test_limits_that_are_not_given_are_quantiles_of_the_validation_bags() -> None:

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from miue.calibration import applied_calibration
 from miue.common.errors import ConfigError
+from miue.common.plural import plural
 from miue.predictions.distance_names import MEAN, distance_of
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
@@ -149,17 +150,24 @@ def _sides_of_flagged(predictions: Predictions) -> list[str]:
 def _by_limits(predictions: Predictions, limits: Limits) -> dict[str, Judgment]:
     """Return what each reason says by the limits that are given, or that the validation bags of the model set."""
     table, usual = predictions.bags, predictions.provenance.validation
-    of_validation = "" if usual is None else f"quantile of the {usual.bags:,} validation bags"
+
+    def source_of(quantile: float) -> str:
+        if usual is None:
+            return ""
+        if (usual.bags + 1) * (1 - limits.quantile) < 1:  # a bag like these exceeds it more often than asked
+            bags = plural(usual.bags, "validation bag")
+            return f"the most extreme of {bags}, too few for the {quantile:.4g} quantile"
+        return f"the {quantile:.4g} quantile of the {usual.bags:,} validation bags"
 
     def limit_of(name: str, given: float | None = None) -> _Limit:
         if given is not None:
             return _Limit(given, "as given")
         value = None if usual is None else usual.uncertainty(name, limits.quantile)
-        return _Limit(value, f"the {limits.quantile:.4g} {of_validation}")
+        return _Limit(value, source_of(limits.quantile))
 
     few = _Limit(limits.patches, "as given")
     if few.value is None and usual is not None:
-        few = _Limit(usual.size(1 - limits.quantile), f"the {1 - limits.quantile:.4g} {of_validation}")
+        few = _Limit(usual.size(1 - limits.quantile), source_of(1 - limits.quantile))
     calibrated = applied_calibration(predictions.provenance) is not None
     undecided = Judgment(NO_RULE if calibrated else NOT_CALIBRATED)
     least = None if limits.probability is None else 1 - limits.probability

@@ -334,9 +334,11 @@ def test_losses_without_an_error_are_as_high_as_the_errors_that_may_be_and_the_p
             0.0 if name == "aurc" else percentile_low(table, name), abs=1e-12
         ), name
     all_wrong = replace(table, labels=Labels(of + 2, np.ones(20, bool)))
-    least = bootstrap_intervals(all_wrong, {}, resamples=50)["brier"].low
+    of_wrong = bootstrap_intervals(all_wrong, {}, resamples=50)
     as_right = (p[:, 0] * loss[:, 0]).sum() / p[:, 0].sum()
-    assert least == pytest.approx(loss[:, 2].mean() + most * (as_right - loss[:, 2].mean()))
+    assert of_wrong["brier"].low == pytest.approx(loss[:, 2].mean() + most * (as_right - loss[:, 2].mean()))
+    assert of_wrong["aurc"].low == pytest.approx(1 - most)
+    assert of_wrong["aurc"].high == 1.0
 
 
 def percentile_low(table: PredictionTable, name: str) -> float:

@@ -198,9 +198,9 @@ def ranked_risk_coverage(ranking: Ranking, correct: Bool[np.ndarray, "n"], owner
     """Return ``area_under_risk_coverage`` of the items of a ranking."""
     if not len(ranking):
         return WeightedMetric.undefined(NO_LABEL, owners)
-    all_right = bool(correct[ranking.order].all())
+    right = correct[ranking.order]
     weighted = ranking.weighted(_risk_coverage, correct, owners)
-    return replace(weighted, rise=1.0) if all_right else weighted  # as if errors were at random
+    return replace(weighted, rise=1.0) if right.all() or not right.any() else weighted  # as if errors were random
 
 
 def _auroc(hits: Drawn, others: Drawn) -> Float64[np.ndarray, "draws"]:

@@ -466,8 +466,13 @@ def test_all_that_a_calibration_lacks_is_said_at_once_with_the_option_that_drops
     ):
         assert words in str(told.value), (words, str(told.value))
     by_patient = replace(few.bags, patients=np.array(["a", "a", "b", "b", "c", "c", "d", "d"], object))
-    with pytest.raises(DataError, match=r"4 in-distribution \(one bag of each of 4 patients, of 8 bags\)"):
+    with pytest.raises(
+        DataError, match=r"\(one bag of each of 4 patients, of 8 bags\); add bags of other patients"
+    ):
         calibrate(Predictions(by_patient, None), scaling=False, deferral=None, prediction_sets=None)
+    with pytest.raises(DataError, match="got 8 in-distribution; add bags, or"):
+        parts = {"scaling": False, "deferral": None, "prediction_sets": None}
+        calibrate(Predictions(by_patient, None), bags_of_patient="all", **parts)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("confidence", [None, 0.9])

@@ -121,6 +121,14 @@ def test_as_many_bags_as_the_verdict_asks_for_are_enough_to_calibrate() -> None:
         calibrate(certain(0.9, needed - 1, needed - 1))
 
 
+def test_the_verdict_asks_for_bags_of_as_many_patients_where_patients_have_several() -> None:
+    alone, several = ([f"P{bag // count}" for bag in range(100)] for count in (1, 2))
+    for patients, of in ((alone, ""), (several, " of as many patients")):
+        given = certain(0.9, 91)
+        text = " ".join(judged(replace(given, bags=replace(given.bags, patients=np.array(patients, object))))[0])
+        assert f"with {needed_by_default()} labeled bags{of} that the model was not trained on" in text
+
+
 def test_a_calibration_without_a_rule_for_bags_is_said_to_be_one() -> None:
     rules = calibrate(certain(0.9, 100), deferral=None, false_alarms=None)
     sentences, _ = judged(decide(certain(0.9, 95), rules))

@@ -138,7 +138,9 @@ def check_bags(
         )
     rows = counted_rows(patients, len(ids), bags_of_patient, seed)
     usable = rows[~known_ood[rows]]
-    problems += _too_few(goals, len(usable), labels[usable[labels.known[usable]]], class_names, _of(rows, ids))
+    known = labels[usable[labels.known[usable]]]
+    add = "add bags" if len(rows) == len(ids) else "add bags of other patients"
+    problems += _too_few(goals, len(usable), known, class_names, of=_of(rows, ids), add=add)
     if goals.instances is not None:
         whose = None if patients is None or bags_of_patient == "all" else group_by_patient(patients)
         problems += _too_few_of_class(goals.instances, labels, ~known_ood, whose, class_names)
@@ -158,10 +160,12 @@ def _in_python(problems: Sequence[_Problem]) -> str:
     return f" (in Python the {arguments} {', '.join(names)} of calibrate)" if names else ""
 
 
-def _too_few(goals: Goals, count: int, labels: Labels, names: Sequence[str], of: str) -> list[_Problem]:
-    """Return what is wanted of the number of bags, part by part."""
+def _too_few(
+    goals: Goals, count: int, labels: Labels, names: Sequence[str], *, of: str, add: str
+) -> list[_Problem]:
+    """Return what is wanted of the number of bags, part by part; more bags of the same patients do not count."""
     problems = []
-    fewer = "add bags, or "
+    fewer = f"{add}, or "
     if goals.deferral is not None:
         goal, least = goals.deferral, needed_for_deferral(goals.deferral)
         needed = _needed_for_deferral(goal, goals.false_alarms)
@@ -230,7 +234,8 @@ def _too_few_of_class(
         _Problem(
             f"at least {goal.needed} {unit} for flags of instances ({goal.guarantee} {goal.level:g})",
             f"{count} {unit}",
-            f"add bags, raise --instance-level{lower} or leave out --instances",
+            f"add bags{'' if whose is None else ' of other patients'}, raise --instance-level{lower} or leave out "
+            "--instances",
             ("instances",),
         )
     ]
@@ -254,4 +259,8 @@ def needed_by_default() -> int:
 
 
 def _of(rows: np.ndarray, ids: Sequence[str] | np.ndarray) -> str:
-    return "" if len(rows) == len(ids) else f" (one bag of each of {len(rows)} patients, of {len(ids)} bags)"
+    return (
+        ""
+        if len(rows) == len(ids)
+        else f" (one bag of each of {plural(len(rows), 'patient')}, of {len(ids)} bags)"
+    )

@@ -11,6 +11,7 @@ import numpy as np
 from miue.bags.classes import names_or_numbers
 from miue.calibration import applied_calibration
 from miue.calibration.needs import needed_by_default
+from miue.calibration.patients import count_patients
 from miue.common.errors import first_few
 from miue.common.plural import is_or_are, plural
 from miue.evaluation.class_metrics import mean_confidence
@@ -193,10 +194,12 @@ def _calibration(run: Run) -> list[str]:
         return [said + ("." if _decides_bags(run) else ": no rule defers bags or calls them out of distribution.")]
     if run.predictions.bags.decisions is not None:
         return []
-    needed = needed_by_default()
+    bags, needed = run.predictions.bags, needed_by_default()
+    patients = count_patients(bags.patients)
+    of = "" if patients is None or patients == len(bags) else " of as many patients"
     return [
-        f"Not calibrated: with {needed} labeled bags that the model was not trained on, miue calibrate can set "
-        "which bags to defer and which to flag as out of distribution."
+        f"Not calibrated: with {needed} labeled bags{of} that the model was not trained on, miue calibrate can "
+        "set which bags to defer and which to flag as out of distribution."
     ]
 
 

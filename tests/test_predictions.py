@@ -331,6 +331,9 @@ def test_predictions_that_are_not_there_or_too_new(tmp_path: Path, predictions: 
         read_table(tmp_path / "absent.csv")
     with pytest.raises(StorageError, match="a folder without it"):
         read_predictions(tmp_path)
+    (tmp_path / "theirs.csv").write_text("bag_id,p_0,p_1\na,0.5,0.5\n")
+    with pytest.raises(StorageError, match=r"a folder with bags\.csv, got a file; .*read_tables"):
+        read_predictions(tmp_path / "theirs.csv")
     predictions.save(tmp_path / "out")
     summary = tmp_path / "out" / "predictions.json"
     summary.write_text(summary.read_text().replace('"version": 1', '"version": 9'))

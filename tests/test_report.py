@@ -79,6 +79,7 @@ def test_the_confusion_matrix_of_each_level_is_shown_and_of_two_classes_sensitiv
         assert all(text in shown.text for text in (*recalls, balanced))
     columns = [f"{name} % ↑" in shown.text for name in ("sensitivity", "specificity")]
     assert columns == [classes == 2] * 2
+    assert ("share of the items labeled benign that are predicted so" in shown.text) == (classes == 2)
     assert "Confusion matrix of bags" in shown.text and "Confusion matrix of instances" in shown.text
 
 

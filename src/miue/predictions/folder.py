@@ -227,7 +227,7 @@ def read_predictions(path: Path | str) -> Predictions:
     if not (folder / "bags.csv").exists() or (folder / "store.json").exists():
         raise not_a_folder(
             folder,
-            "predictions: a folder with bags.csv, or a table",
+            "predictions: a folder with bags.csv" + ("" if folder.is_file() else ", or a table"),
             _where_predictions_are(folder),
         )
     tables = [folder / name for name in (FOLDER, "instances.csv", "instances.csv.gz") if (folder / name).exists()]
@@ -447,4 +447,6 @@ def _where_predictions_are(folder: Path) -> str:
     inside = sorted(found.parent for file in files for found in folder.glob(file))
     if inside and not any((one / "store.json").exists() for one in inside):
         return f"name those in it: {first_few(str(one) for one in inside)}"
-    return "make them with 'miue predict RUN BAGS --out FOLDER'" if folder.is_dir() else "check the path"
+    if folder.is_dir():
+        return "make them with 'miue predict RUN BAGS --out FOLDER'"
+    return "pass the folder (in Python, read_tables reads a table)" if folder.is_file() else "check the path"

@@ -191,7 +191,7 @@ def metric_heading(key: str, scores: Mapping[str, str]) -> tuple[str, str]:
         name = scores.get(key, key.removeprefix(RECALL))
         return (
             f"{RECALLS[key]}\u00a0% ↑",
-            f"share of the items of class {name} that are predicted so; higher is better",
+            f"share of the items labeled {name} that are predicted so; higher is better",
         )
     kind, _, ood_set = key.partition(" ")
     by = f"by {scores[kind]}" if kind in scores else ""

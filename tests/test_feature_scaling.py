@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -145,3 +146,22 @@ def test_the_scale_is_that_of_the_training_bags_alone_and_saved(scaling: str, tm
     np.testing.assert_allclose(encoder.deviation, deviation, rtol=1e-4)
     loaded = miue.Model.load(tmp_path / "run").predict(bags.split("test")).bags.probabilities
     np.testing.assert_allclose(loaded, model.predict(bags.split("test")).bags.probabilities)
+
+
+@pytest.mark.parametrize(("large", "scaling", "warned"), [(1e6, "common", True), (1e6, "each", False)])
+def test_features_that_those_of_a_large_unit_hide_are_warned_of(large: float, scaling: str, warned: bool) -> None:
+    values = torch.from_numpy(np.random.default_rng(0).normal(size=(100, 5)) * [1, 1, large, 0, 30]).float()
+    encoder = MLP((5,), width=3, scaling=scaling)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        encoder.learn_inputs([values])
+    found = [str(one.message) for one in shown if "encoder.scaling=each" in str(one.message)]
+    assert len(found) == warned
+    assert all(text.startswith("3 of 4 features that vary do so by less than 0.001") for text in found)
+
+
+def test_a_few_features_that_hardly_vary_are_not_warned_of() -> None:
+    values = torch.from_numpy(
+        np.random.default_rng(0).normal(size=(100, 8)) * [1e-5, 1, 2, 3, 4, 5, 6, 300]
+    ).float()
+    MLP((8,), width=3).learn_inputs([values])

@@ -11,9 +11,12 @@ from torch import Tensor, nn
 
 from miue.common.errors import unknown_name
 from miue.common.option_types import Rate, Width
+from miue.common.user_warnings import warn_user
 from miue.networks.encoders.base import Encoder, check_vectors, split_at_dropout
 
 Scaling = Literal["as-is", "common", "each"]
+HIDDEN = 0.001  # of the common deviation: a feature that varies less is next to a constant
+MANY = 0.25  # of the features that vary
 
 
 class MLP(Encoder):
@@ -77,7 +80,9 @@ class MLP(Encoder):
         deviation = (squares / max(1, count)).sqrt()
         deviation[deviation <= torch.finfo(torch.float32).eps * largest] = 0  # rounding
         if self.scaling == "common":
-            deviation[:] = deviation.square().mean().sqrt()
+            common = deviation.square().mean().sqrt()
+            _warn_of_hidden_features(deviation, common)
+            deviation[:] = common
         self.mean.copy_(mean)
         self.deviation.copy_(torch.where(deviation > 0, deviation, 1.0))
 
@@ -100,3 +105,15 @@ class MLP(Encoder):
 
     def _scaled(self, instances: Float[Tensor, "N inputs"]) -> Float[Tensor, "N inputs"]:
         return instances if self.scaling == "as-is" else (instances - self.mean).div_(self.deviation)
+
+
+def _warn_of_hidden_features(deviation: Float[Tensor, "inputs"], common: Float[Tensor, ""]) -> None:
+    """Warn where the few features of a large unit hide many of the others."""
+    varies = int((deviation > 0).sum())
+    hidden = int(((deviation > 0) & (deviation < HIDDEN * common)).sum())
+    if hidden > MANY * varies:
+        warn_user(
+            f"{hidden:,} of {varies:,} features that vary do so by less than {HIDDEN:g} of the deviation that all "
+            "are divided by, so that hardly anything is learned from them: if features have different units, "
+            "divide each by its own, --set encoder.scaling=each (in Python the encoder's option scaling)"
+        )

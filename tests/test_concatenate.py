@@ -76,6 +76,9 @@ def test_stores_that_are_put_together_stay_on_disk(tmp_path: Path) -> None:
     assert whole.instances[4:4].shape == (0, 2)
     order = np.array([7, 0, 6, 0, 5])
     assert np.array_equal(whole.instances[order], np.asarray(wanted.instances)[order])
+    assert np.array_equal(np.array(whole.instances, np.float64), np.array(wanted.instances, np.float64))
+    with pytest.raises(ValueError, match="cannot be one array uncopied"):
+        np.array(whole.instances, copy=False)
     miue.write_store(tmp_path / "whole", whole)
     assert miue.read_store(tmp_path / "whole").patients == ("p", "b", "q", "x", "y")
 

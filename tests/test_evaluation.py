@@ -346,6 +346,7 @@ def test_recalls_are_named_as_in_diagnostics_where_there_are_two_classes() -> No
     assert ("Specificity, recall of benign", "100.00") in rows
     assert ("Sensitivity, recall of tumor", "0.00") in rows
     assert ("Balanced acc.", "50.00") in rows
+    assert "Items of the class metrics: bags benign (2), tumor (1)." in level_table(evaluate(two)).notes
     values = {metric: one.value for _, metric, one in evaluate(two).metrics()}
     assert (values["recall_benign"], values["recall_tumor"]) == (1, 0)
     three = Predictions(table(Dirichlet(torch.eye(3) + 1), [0, 1, 1]), None, Provenance(classes=("a", "B", "c")))

@@ -100,8 +100,14 @@ class PartedInstances(ABC):
             start, part = end, part + 1
         return spans[1] if len(spans) == 2 else np.concatenate(spans)
 
-    def __array__(self, dtype: Any = None) -> np.ndarray:
-        """Read everything."""
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Read everything.
+
+        Raises:
+            ValueError: an array without a copy is asked for, as NumPy has it.
+        """
+        if copy is False:
+            raise ValueError("instances that are read from several arrays or files cannot be one array uncopied")
         return self[:].astype(self.dtype if dtype is None else dtype, copy=False)
 
 

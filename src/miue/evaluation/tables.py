@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from miue.calibration.deferral import PREFERRED_MEASURES
+from miue.common.errors import first_few
 from miue.common.result_table import ResultTable
 from miue.distributions.measures import MEASURES
 from miue.evaluation.class_metrics import METRICS, units
@@ -20,6 +21,7 @@ from miue.predictions.distance_names import HIGH, MEAN, distance_of
 
 NO_SUCH_SET = "no item of this out-of-distribution set at this level"
 
+MOST_CLASSES = 10  # that are listed with their numbers of items
 BEFORE_RECALLS = ("accuracy", "ue", "auroc", "balanced_accuracy")
 DECISION_TITLES = {
     "accepted": "accepted",
@@ -49,7 +51,13 @@ def level_table(levels: Mapping[str, LevelEvaluation], classes: Sequence[str]) -
     headings = [f"{name} ({level.count:,})" for name, level in levels.items()]
     rows = list(_rows(list(levels.values()), classes))
     columns = [n for n in range(len(levels)) if any(_has_value(row.metrics[n]) for row in rows)]
-    notes = [units(), *_not_in_percent(levels), *_labeled(levels), *_of_unknown_distribution(levels)]
+    notes = [
+        units(),
+        *_not_in_percent(levels),
+        *_of_each_class(levels, classes),
+        *_labeled(levels),
+        *_of_unknown_distribution(levels),
+    ]
     notes = notes if columns else []
     notes += [
         f"No metric of {headings[n]}: {rows[0].reasons([n])}" for n in range(len(levels)) if n not in columns
@@ -73,6 +81,16 @@ def _not_in_percent(levels: Mapping[str, LevelEvaluation]) -> list[str]:
     """Return which metrics are those of the user, shown as they are."""
     own = dict.fromkeys(name for level in levels.values() for name in level.metrics if name not in METRICS)
     return [f"Not in %: {', '.join(own)}."] if own else []
+
+
+def _of_each_class(levels: Mapping[str, LevelEvaluation], classes: Sequence[str]) -> list[str]:
+    """Return how many items of each class the class metrics are of."""
+    counted = []
+    for level, evaluation in levels.items():
+        if evaluation.labeled:
+            numbers = zip(classes, map(sum, evaluation.confusion), strict=True)
+            counted.append(f"{level} {first_few((f'{name} ({n:,})' for name, n in numbers), MOST_CLASSES)}")
+    return [f"Items of the class metrics: {'; '.join(counted)}."] if counted else []
 
 
 def _labeled(levels: Mapping[str, LevelEvaluation]) -> list[str]:

@@ -195,6 +195,11 @@ def test_few_patients_are_said_to_be_too_few_for_an_interval(patients: int, said
     assert (f"of {patients} patients, too few for a 95 % interval" in " ".join(table.notes)) == said
 
 
+def test_what_one_nth_leaves_is_that_of_the_sizes_that_were_trained_on() -> None:
+    (table,) = Vanishing((9, 11, 24, 52), bags=20, patients=20, slopes=()).tables()
+    assert "that vanishes as 1/n has 17 % of that at n = 9 left at n = 52." in table.notes[0]
+
+
 def test_too_few_bags_to_halve_three_times_are_refused(tmp_path: Path) -> None:
     bags = separable_bags(20)
     miue.train(bags.subset(np.arange(12)), settings=SETTINGS, out=tmp_path / "run", progress=False, device="cpu")

@@ -65,7 +65,8 @@ class Vanishing(PrintsAsTable):
         heading = ("mean of", "kind", *(f"n = {size}" for size in self.sizes), "per doubling", "95 % interval")
         notes = (
             f"n training bags; {self.bags} other bags, the same for all n. The interval is over these bags, for "
-            "the trainings that were run. An epistemic uncertainty that vanishes as 1/n has 12 % left at 8 n.",
+            "the trainings that were run. An epistemic uncertainty that vanishes as 1/n has "
+            f"{100 * self.sizes[0] / self.sizes[-1]:.0f} % of that at n = {self.sizes[0]} left at n = {self.sizes[-1]}.",
             *self._caveats,
             *(one.sentence(self.sizes) for one in self.slopes),
         )

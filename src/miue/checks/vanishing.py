@@ -63,10 +63,11 @@ class Vanishing(PrintsAsTable):
             for one in self.slopes
         ]
         heading = ("mean of", "kind", *(f"n = {size}" for size in self.sizes), "per doubling", "95 % interval")
+        first, last = self.sizes[0], self.sizes[-1]
         notes = (
             f"n training bags; {self.bags} other bags, the same for all n. The interval is over these bags, for "
             "the trainings that were run. An epistemic uncertainty that vanishes as 1/n has "
-            f"{100 * self.sizes[0] / self.sizes[-1]:.0f} % of that at n = {self.sizes[0]} left at n = {self.sizes[-1]}.",
+            f"{100 * first / last:.0f} % of that at n = {first} left at n = {last}.",
             *self._caveats,
             *(one.sentence(self.sizes) for one in self.slopes),
         )

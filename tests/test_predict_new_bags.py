@@ -112,6 +112,16 @@ def test_other_slides_of_patients_it_learned_from_are_no_unseen_ones(place: Path
     assert len(predicted(place, tmp_path / "v", *split, "validation").bags)
 
 
+def test_bags_of_other_parts_than_test_are_counted_where_none_is_asked_for(place: Path, tmp_path: Path) -> None:
+    for number in range(7):
+        folder = tmp_path / "theirs" / ("train" if number < 5 else "test")
+        made_files.trident(folder, f"their{number}", made_files.features_of(5, seed=number))
+    words = ("predict", place / "run", tmp_path / "theirs", "--out", tmp_path / "p")
+    assert "part test: 2 of 7 bags; --part names another, or all" in run(*words)
+    assert "of 7 bags" not in run(*words, "--part", "all", "--overwrite")
+    assert len(miue.read_predictions(tmp_path / "p").bags) == 7
+
+
 def test_a_file_of_another_width_is_no_reason_to_leave_out_the_right_ones(place: Path, tmp_path: Path) -> None:
     folder = tmp_path / "features"
     for number in range(3):

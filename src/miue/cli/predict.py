@@ -245,6 +245,8 @@ def _bags_to_predict(bags: BagDataset, part: str | None, run: Path) -> BagDatase
     if part is not None and not any(bags.splits) and part in of_run.parts:
         bags = replace(bags, splits=of_run.parts)
     chosen = bags.split(part or "test") if part is not None or "test" in bags.splits else bags
+    if part is None and len(chosen) < len(bags):
+        say(f"part test: {len(chosen):,} of {plural(len(bags), 'bag')}; --part names another, or all", err=True)
     if part in ("train", "validation"):
         return chosen
     known = of_run.or_of_their_patients("train", "validation")

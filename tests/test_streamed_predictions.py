@@ -19,7 +19,7 @@ from test_unwritable import full_disk
 import miue
 from miue.bags.dataset import BagDataset
 from miue.calibration import Goals, InstanceGoal
-from miue.common.errors import DataError, StorageError
+from miue.common.errors import ConfigError, DataError, StorageError
 from miue.io.splits.draw import make_folds
 from miue.model.calibrate import calibrate_model
 from miue.model.recipe import Recipe
@@ -100,6 +100,42 @@ def test_a_disk_that_fills_while_parts_are_written_is_named_and_leaves_nothing(
     with full_disk(1000), pytest.raises(StorageError, match="File too large; free space"):
         streamed([3] * 20).save(tmp_path / "p")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("again", ["collect", "collect_bags", "save", "csv"])
+def test_a_stream_is_taken_once(again: str, tmp_path: Path) -> None:
+    """It ended in an IndexError, or a ValueError of 'not enough values to unpack'."""
+    stream = streamed([3, 1])
+    stream.save(tmp_path / "p")
+    take: dict[str, Callable[[], object]] = {
+        "collect": stream.collect,
+        "collect_bags": stream.collect_bags,
+        "save": lambda: stream.save(tmp_path / "q"),
+        "csv": lambda: stream.save(tmp_path / "q", table_format="csv"),
+    }
+    with pytest.raises(ConfigError, match="not taken yet, got one that was collected or saved.*read_predictions"):
+        take[again]()
+    assert not (tmp_path / "q").exists()
+
+
+def test_a_stream_that_could_not_be_saved_is_not_saved_without_its_first_bags(
+    tmp_path: Path, short_parts: None
+) -> None:
+    stream = streamed([3] * 20)
+    with full_disk(1000), pytest.raises(StorageError, match="File too large"):
+        stream.save(tmp_path / "p")
+    with pytest.raises(ConfigError, match="or began to be"):
+        stream.save(tmp_path / "p")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stream_whose_folder_is_taken_can_be_saved_elsewhere(tmp_path: Path) -> None:
+    stream = streamed([3, 1])
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / "other").touch()
+    with pytest.raises(StorageError, match="files"):
+        stream.save(tmp_path / "p")
+    assert len(stream.save(tmp_path / "q").bags) == 2
 
 
 def test_a_model_predicts_into_a_folder_what_it_predicts_in_memory(

@@ -19,6 +19,7 @@ from miue.bags.rows import GroupedRows
 from miue.bags.table_columns import read_coords, whole_numbers, with_named_sets
 from miue.common.errors import missing_column
 from miue.common.tables import read_parquet_rows, reading_table, texts_of_column
+from miue.common.working_folder import WorkingFolder
 from miue.distributions import PredictiveDistribution
 from miue.predictions.parts import FIX, Part, check_part
 from miue.predictions.read_table import (
@@ -52,11 +53,12 @@ class StoredInstances(PredictionTable):
     It is a table like any other: an attribute of all instances, such as ``probabilities``, reads all parts.
 
     Args:
-        folder: where the parts are.
+        folder: where the parts are; a relative one is in the working folder of this moment.
         parts: as predictions.json lists them.
         spans: the rows of the bags to read, in their order; of all if None.
         flag: adds flags to the instances that are read; None to leave them as they are.
         checked: files of parts that are known to be whole, to which those that are read are added.
+        home: the working folder in which a relative ``folder`` is; the present one if None.
     """
 
     def __init__(
@@ -66,9 +68,11 @@ class StoredInstances(PredictionTable):
         spans: Sequence[Span] | None = None,
         flag: Callable[[PredictionTable], PredictionTable] | None = None,
         checked: set[str] | None = None,
+        home: WorkingFolder | None = None,
     ) -> None:
-        fields = {"_folder": folder, "_listed": tuple(parts), "_flag": flag}
+        fields: dict[str, Any] = {"_folder": folder, "_listed": tuple(parts), "_flag": flag}
         fields["_checked"] = set() if checked is None else checked
+        fields["_home"] = home or WorkingFolder()
         fields["_spans"] = (
             tuple(span for part in parts for span in _spans(part)) if spans is None else tuple(spans)
         )
@@ -182,7 +186,7 @@ class StoredInstances(PredictionTable):
 
     def flagged_by(self, flag: Callable[[PredictionTable], PredictionTable]) -> StoredInstances:
         """Return the instances with flags, which are computed as parts are read."""
-        return StoredInstances(self._folder, self._listed, self._spans, flag, self._checked)
+        return StoredInstances(self._folder, self._listed, self._spans, flag, self._checked, self._home)
 
     def _spans_of_files(self) -> Iterator[list[Span]]:
         """Yield the rows to read of each file, in order."""
@@ -190,7 +194,7 @@ class StoredInstances(PredictionTable):
             yield list(spans)
 
     def _of_spans(self, spans: Sequence[Span]) -> StoredInstances:
-        return StoredInstances(self._folder, self._listed, spans, self._flag, self._checked)
+        return StoredInstances(self._folder, self._listed, spans, self._flag, self._checked, self._home)
 
     def _columns(self, names: Collection[str]) -> Iterator[tuple[Path, dict[str, np.ndarray]]]:
         """Yield the numbers of some columns, a file at a time."""
@@ -218,7 +222,7 @@ class StoredInstances(PredictionTable):
         Raises:
             StorageError: a part that is missing, damaged or another one.
         """
-        part, path = spans[0].part, self._folder / spans[0].part.file
+        part, path = spans[0].part, self._home.find(self._folder / spans[0].part.file)
         if part.file not in self._checked:
             check_part(path, part, self._listed)
             self._checked.add(part.file)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from miue.bags.arrays import check_ids
+from miue.common.errors import ConfigError
 from miue.common.files import atomic_folder
 from miue.common.folder_kinds import PREDICTIONS
 from miue.predictions.folder import Predictions, check_table_format
@@ -17,7 +18,7 @@ from miue.predictions.stored_instances import StoredInstances
 from miue.predictions.table import PredictionTable
 
 
-@dataclass(frozen=True)
+@dataclass
 class PredictionStream:
     """Predictions of some whole bags after another; they can be taken once.
 
@@ -25,20 +26,30 @@ class PredictionStream:
         batches: of some bags and of all their instances.
         provenance: what makes them.
         complete: adds what needs all bags, such as decisions; the predictions that it takes have no instances.
+        taken: whether they were, also where that ended in an error.
     """
 
     batches: Iterator[tuple[PredictionTable, PredictionTable]]
     provenance: Provenance
     complete: Callable[[Predictions], Predictions]
+    taken: bool = field(default=False, init=False)
 
     def collect(self) -> Predictions:
-        """Return all of them, in memory."""
-        bags, instances = zip(*self.batches, strict=True)
+        """Return all of them, in memory.
+
+        Raises:
+            ConfigError: they were taken before.
+        """
+        bags, instances = zip(*self._take(), strict=True)
         return replace(self._of_bags(list(bags)), instances=PredictionTable.concatenate(list(instances)))
 
     def collect_bags(self) -> Predictions:
-        """Return those of bags alone, in memory; those of instances are dropped as they come."""
-        return self._of_bags([of_bags for of_bags, _ in self.batches])
+        """Return those of bags alone, in memory; those of instances are dropped as they come.
+
+        Raises:
+            ConfigError: they were taken before.
+        """
+        return self._of_bags([of_bags for of_bags, _ in self._take()])
 
     def save(self, path: Path | str, *, overwrite: bool = False, table_format: str = "parquet") -> Predictions:
         """Write them to the folder ``path``, whole or not at all, and return them as they are read from there.
@@ -54,7 +65,7 @@ class PredictionStream:
         Raises:
             DataError: a bag is there twice.
             StorageError: ``path`` is taken, or the disk is full.
-            ConfigError: no such format.
+            ConfigError: no such format, or they were taken before.
         """
         check_table_format(table_format)
         if table_format == "csv":
@@ -64,12 +75,28 @@ class PredictionStream:
         bags: list[PredictionTable] = []
         with atomic_folder(Path(path), PREDICTIONS, overwrite=overwrite) as folder:
             with PartWriter(folder / FOLDER) as writer:
-                for of_bags, of_instances in _each_bag_once(self.batches):
+                for of_bags, of_instances in _each_bag_once(self._take()):
                     bags.append(of_bags)
                     writer.add(of_instances)
             predictions = self._of_bags(bags)
             predictions.write_bags(folder, writer.parts)
         return replace(predictions, instances=StoredInstances(Path(path) / FOLDER, writer.parts))
+
+    def _take(self) -> Iterator[tuple[PredictionTable, PredictionTable]]:
+        """Return the batches.
+
+        Raises:
+            ConfigError: they were taken before: those that are left are not all.
+        """
+        if self.taken:
+            raise ConfigError(
+                item="the stream of predictions",
+                wanted="one whose predictions were not taken yet",
+                got="one that was collected or saved, or began to be",
+                fix="make another with model.stream(bags), or read what was saved: miue.read_predictions(folder)",
+            )
+        self.taken = True
+        return self.batches
 
     def _of_bags(self, tables: list[PredictionTable]) -> Predictions:
         return self.complete(Predictions(PredictionTable.concatenate(tables), None, self.provenance))

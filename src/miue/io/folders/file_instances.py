@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.arrays import PartedInstances
+from miue.common.working_folder import WorkingFolder
 from miue.io.formats import read_rows
 
 
@@ -14,7 +15,7 @@ class FileInstances(PartedInstances):
     """All instances of several bag files, one after another; those asked for are read when they are.
 
     Args:
-        paths: the files.
+        paths: the files; relative ones are in the working folder of this moment, wherever the program goes.
         sizes: instances of each.
         instance_shape: of every instance.
         dtype: that they are returned in.
@@ -31,8 +32,13 @@ class FileInstances(PartedInstances):
         statistics: bool = False,
     ) -> None:
         super().__init__(sizes, instance_shape, dtype)
-        self.paths = paths
+        self._given, self._home = tuple(paths), WorkingFolder()
         self.statistics = statistics
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files, by paths that are valid in the present working folder."""
+        return [self._home.find(path) for path in self._given]
 
     def read_span(self, part: int, start: int, stop: int) -> np.ndarray:
         """Return the instances of a file from ``start`` up to ``stop``.
@@ -41,4 +47,4 @@ class FileInstances(PartedInstances):
             DataError: a file that cannot be read, or has got another number of instances since it was listed.
         """
         size = int(self.ends[part]) - self._begin(part)
-        return read_rows(self.paths[part], start, stop, statistics=self.statistics, size=size)
+        return read_rows(self._home.find(self._given[part]), start, stop, statistics=self.statistics, size=size)

@@ -1,0 +1,78 @@
+"""What is read when it is asked for is found where it was opened, wherever the program is by then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_files import features_of, trident
+from made_parts import ragged
+
+import miue
+from miue.common.errors import DataError
+from miue.io.handover import describe_bags, find_bags_again
+
+COHORTS = ("first", "second")
+
+
+def write_array(folder: Path, values: np.ndarray) -> None:
+    folder.mkdir(parents=True)
+    np.save(folder / "s.npy", values)
+
+
+def write_hdf5(folder: Path, values: np.ndarray) -> None:
+    trident(folder, "s", values)
+
+
+@pytest.mark.parametrize("write", [write_array, write_hdf5])
+def test_features_are_read_from_the_folder_in_which_they_were_opened(
+    write: Callable[[Path, np.ndarray], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two cohorts in folders of one form: after a change of folder, the features of the other one were read."""
+    for number, cohort in enumerate(COHORTS):
+        write(tmp_path / cohort / "features", features_of(3) + 10 * number)
+    monkeypatch.chdir(tmp_path / "first")
+    bags = miue.load_bags("features").bags
+    for place in (tmp_path / "second", tmp_path):
+        monkeypatch.chdir(place)
+        assert np.array_equal(np.asarray(bags.instances), features_of(3))
+    described = describe_bags(bags, tmp_path / "copy")
+    assert np.array_equal(np.asarray(find_bags_again(described).instances), features_of(3))
+
+
+def test_a_file_is_named_as_it_was_given_until_the_working_folder_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_array(tmp_path / "first" / "features", features_of(3))
+    monkeypatch.chdir(tmp_path / "first")
+    bags = miue.load_bags("features").bags
+    Path("features", "s.npy").unlink()
+    with pytest.raises(DataError, match="^bag file 'features/s.npy': expected an existing file"):
+        bags.instances[0:1]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="first/features/s.npy': expected an existing file"):
+        bags.instances[0:1]
+
+
+def test_instances_of_predictions_are_read_from_the_folder_in_which_they_were_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part that was seen to be whole was not compared again: those of the other cohort were returned."""
+    wanted = {}
+    for seed, cohort in enumerate(COHORTS):
+        monkeypatch.chdir(tmp_path)
+        predictions = ragged([3, 2], seed=seed)
+        predictions.save(f"{cohort}/predictions")
+        assert predictions.instances is not None
+        wanted[cohort] = predictions.instances.probabilities
+    assert not np.allclose(wanted["first"], wanted["second"])
+    monkeypatch.chdir(tmp_path / "first")
+    read = miue.read_predictions("predictions").instances
+    assert read is not None and len(next(iter(read.parts()))) == 5
+    chosen = read.of_bags([str(read.bag_ids[0])])
+    for place in (tmp_path / "second", tmp_path):
+        monkeypatch.chdir(place)
+        assert np.allclose(next(iter(read.parts())).probabilities, wanted["first"])
+        assert np.allclose(next(iter(chosen.parts())).probabilities, wanted["first"][: len(chosen)])

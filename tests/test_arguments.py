@@ -247,7 +247,7 @@ def predictions(model: miue.Model) -> Any:
         (lambda p: loose.concatenate("folder"), "parts: expected several datasets"),
         (lambda p: loose.export(p, "o", "geojson", threshold="a"), "threshold: expected a number or None"),
         (lambda p: loose.export(p, "o", "geojson", bounds=3), r"bounds: expected a tuple \(a whole number, "),
-        (lambda p: loose.export(p, "o", "geojson", classes=[1]), "classes: expected a list, each a text"),
+        (lambda p: loose.export(p, "o", "geojson", classes=[1]), "classes, entry 0: expected a text, got"),
         (lambda p: loose.export(p, "o", "heatmap", class_name=1), "class_name: expected a text or None"),
         (lambda p: loose.export(p, "o", "ome-tiff", slides=3), "slides: expected a path or None"),
         (lambda p: loose.check_mil(seeds=1), "seeds: expected a list, each a whole number"),

@@ -103,6 +103,10 @@ def check_value(item: str, value: Any, annotation: Any) -> Any:
     except _DoesNotFit:
         pass
     options = _options(annotation)
+    for option in options:
+        for number, one in enumerate(several(value) or ()):
+            if (kind := _kind_of_each(option)) is not None:
+                check_value(f"{item}, entry {number}", one, kind)
     if choices := [choice for option in options if get_origin(option) is Literal for choice in get_args(option)]:
         raise unknown_name(item, value, map(str, choices))
     wanted = " or ".join(dict.fromkeys(map(_words, options)))
@@ -256,6 +260,13 @@ def _each(value: Any, option: Any) -> Any:
         return found
     fitted = [_fitted(one, inner[0]) for one in found]
     return tuple(fitted) if isinstance(found, tuple) else fitted
+
+
+def _kind_of_each(option: Any) -> Any | None:
+    """Return the annotation of each of several values; None for a single one and a tuple of different ones."""
+    inner = get_args(option)
+    of_one_kind = len(inner) == 1 or (len(inner) == 2 and inner[1] is Ellipsis)
+    return inner[0] if get_origin(option) in SEVERAL and of_one_kind else None
 
 
 def _words(option: Any) -> str:

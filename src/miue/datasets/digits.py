@@ -8,7 +8,8 @@ import numpy as np
 
 from miue.bags.concatenate import concatenate
 from miue.bags.dataset import BagDataset
-from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, with_ood_instances
+from miue.common.arguments import checked
+from miue.datasets.drawing import Pool, check_splits, draw_bags, drawn_dataset, with_ood_instances
 
 TARGET = 9
 SIZES = {"train": 300, "validation": 80, "calibration": 100, "test": 200}
@@ -18,6 +19,7 @@ PATCHES = 3000
 _SHUFFLE_SEED = 95
 
 
+@checked()
 def digits_bags(
     *, splits: Sequence[str] | None = None, ood_ratio: float = 1.0, sizes: dict[str, int] = SIZES
 ) -> BagDataset:
@@ -30,10 +32,15 @@ def digits_bags(
         splits: which splits to draw; by default all that ``sizes`` names.
         ood_ratio: share of out-of-distribution instances in each out-of-distribution test bag, 0 to 1.
         sizes: number of bags of each split.
+
+    Raises:
+        ConfigError: a split that there is not, or without a size.
     """
+    chosen = list(sizes) if splits is None else splits
+    check_splits(chosen, SEEDS, sizes)
     pools = _digit_pools()
     parts = []
-    for split in splits or sizes:
+    for split in chosen:
         random, pool, count = np.random.RandomState(SEEDS[split]), pools[split], sizes[split]
         drawn = draw_bags(random, pool.labels == TARGET, 2 * count if split == "test" else count)
         parts.append(drawn_dataset(drawn[:count], pool, TARGET, split=split))

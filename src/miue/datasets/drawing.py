@@ -5,7 +5,7 @@ Reference: Liu & Ji 2024, Appendix D.1, and the published code.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from jaxtyping import Bool, Int64, Shaped
 
 from miue.bags.dataset import BagDataset
 from miue.bags.ood_flags import OodFlags
+from miue.common.errors import ConfigError, unknown_name
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,30 @@ class DrawnBag:
 
     members: Int64[np.ndarray, "n"]
     is_ood: Bool[np.ndarray, "n"]
+
+
+def check_splits(splits: Sequence[str], known: Collection[str], sizes: Collection[str]) -> None:
+    """Raise unless there are splits to draw, each one that there is, of a known number of bags.
+
+    Args:
+        splits: those to draw.
+        known: those that there are.
+        sizes: those whose number of bags is known.
+
+    Raises:
+        ConfigError: none, one that there is not, or one without a size.
+    """
+    for split in splits:
+        if split not in known:
+            raise unknown_name("split", split, known)
+    without = next((split for split in splits if split not in sizes), None)
+    if without is not None or not splits:
+        raise ConfigError(
+            item="sizes" if splits else "splits",
+            wanted=f"the number of bags of split {without!r}" if splits else f"some of {', '.join(known)}",
+            got=f"that of {', '.join(sizes) or 'none'}" if splits else "none",
+            fix="name it in sizes, or leave the split out" if splits else "name the splits to draw",
+        )
 
 
 def draw_bags(

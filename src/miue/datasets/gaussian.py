@@ -8,7 +8,8 @@ import numpy as np
 
 from miue.bags.concatenate import concatenate
 from miue.bags.dataset import BagDataset
-from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, with_ood_instances
+from miue.common.arguments import checked
+from miue.datasets.drawing import Pool, check_splits, draw_bags, drawn_dataset, with_ood_instances
 
 CENTERS = ((0.0, 1.5), (-1.5, -0.5), (1.5, -0.5))
 OOD_CENTER = (5.0, -5.0)
@@ -19,6 +20,7 @@ SIZES = {"train": 2000, "validation": 500, "test": 500}
 SEEDS = {"train": 98, "validation": 97, "test": 96}
 
 
+@checked()
 def gaussian_bags(
     *, splits: Sequence[str] = tuple(SIZES), ood_ratio: float = 1.0, sizes: dict[str, int] = SIZES
 ) -> BagDataset:
@@ -33,7 +35,11 @@ def gaussian_bags(
         splits: which splits to draw.
         ood_ratio: share of OOD instances in each OOD test bag, 0 to 1.
         sizes: number of bags of each split.
+
+    Raises:
+        ConfigError: a split that there is not, or without a size.
     """
+    check_splits(splits, SEEDS, sizes)
     parts = []
     for split in splits:
         random = np.random.RandomState(SEEDS[split])

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import UInt8
 
-from miue.bags.dataset import BagDataset
+from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.labels import Labels
 from miue.bags.pixels import kind_of_pixels
-from miue.common.errors import DataError
+from miue.common.arguments import checked
+from miue.common.errors import DataError, lacking
 
 NOISE_DEVIATION = 60.0  # gray levels of 255
 
@@ -43,6 +44,7 @@ ImageShift = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 SHIFTS: dict[str, ImageShift] = {"rotation": rotated, "noise": noisy, "blend": blended}
 
 
+@checked()
 def shifted_copies(bags: BagDataset, *, seed: int, shifts: Mapping[str, ImageShift] = SHIFTS) -> BagDataset:
     """Return the bags followed by a copy of them for each shift, marked as out of distribution by its name.
 
@@ -54,8 +56,12 @@ def shifted_copies(bags: BagDataset, *, seed: int, shifts: Mapping[str, ImageShi
         shifts: functions by name; a stain shift that is drawn per slide is drawn once for each bag.
 
     Raises:
-        DataError: the instances are not uint8 images.
+        ConfigError: something else than bags, a seed and functions by name.
+        DataError: no bags, or instances that are not uint8 images.
     """
+    check_dataset(bags)
+    if not len(bags):
+        raise lacking("the bags to shift", "at least one bag", "choose bags to shift")
     if kind_of_pixels(bags) != "bytes":
         raise DataError(
             item="the bags to shift",

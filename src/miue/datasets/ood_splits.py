@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from miue.bags.concatenate import concatenate
 from miue.bags.dataset import BagDataset
 from miue.common.errors import unknown_name
-from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, with_ood_instances
+from miue.datasets.drawing import Pool, check_splits, draw_bags, drawn_dataset, with_ood_instances
 
 TARGET = 9
 SEEDS = {"train": 98, "validation": 97, "test": 96}
@@ -58,15 +58,13 @@ def splits_with_ood(
         splits, ood, ood_ratio, sizes: as in ``Draw``.
 
     Raises:
-        ConfigError: no such split or OOD source.
+        ConfigError: no such split or OOD source, or a split without a size.
     """
-    for split in splits:
-        if split not in SEEDS:
-            raise unknown_name("split", split, SEEDS)
+    sizes = published if sizes is None else sizes
+    check_splits(splits, SEEDS, sizes)
     for name in ood:
         if name not in ood_sources:
             raise unknown_name("OOD source", name, ood_sources)
-    sizes = published if sizes is None else sizes
     parts: dict[str, list[BagDataset]] = {}
     training = {split: sizes[split] for split in splits if split != "test"}
     if training:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from miue.common.arguments import checked
+from miue.common.errors import out_of_range
 from miue.evaluation.evaluate_level import default_metrics
 from miue.evaluation.intervals import Interval, metric_intervals
 from miue.evaluation.metrics import Owners, WeightedMetric
@@ -16,6 +18,7 @@ from miue.predictions.table import PredictionTable
 Step = Callable[[int], None]
 
 
+@checked()
 def bootstrap_intervals(
     table: PredictionTable,
     patients: Mapping[str, str],
@@ -41,7 +44,14 @@ def bootstrap_intervals(
         seed: of the draws.
         level: of the intervals.
         step: called with the number of resamples done since the last call.
+
+    Raises:
+        ConfigError: no resample, a level outside (0, 1), or an argument of another type.
     """
+    if resamples < 1:
+        raise out_of_range("resamples", "at least 1", resamples)
+    if not 0 < level < 1:
+        raise out_of_range("the level of the intervals", "between 0 and 1", level)
     owners = owners_of_items(table, patients)
     metrics = default_metrics(table, owners)
     draws = resample(metrics, owners, resamples=resamples, seed=seed, step=step)

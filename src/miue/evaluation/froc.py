@@ -9,8 +9,9 @@ import numpy as np
 
 from miue.calibration import applied_flags
 from miue.calibration.instance_flags import PROBABILITY, instance_scores
+from miue.common.arguments import checked
 from miue.evaluation.metrics import Metric
-from miue.predictions.folder import Predictions
+from miue.predictions.folder import Predictions, check_predictions
 from miue.predictions.provenance import Provenance
 
 RATES = tuple(Fraction(2) ** power for power in range(-2, 4))
@@ -27,6 +28,7 @@ NO_INSTANCE_LABEL = (
 NO_NEGATIVE_BAG = "no labeled bag of the negative class, so that no false positives can be counted"
 
 
+@checked()
 def froc(predictions: Predictions, *, negative_class: int = 0, score: str = PROBABILITY) -> dict[str, Metric]:
     """Return the sensitivity at 1/4 to 8 false positives per negative bag, and "froc", the mean of the six.
 
@@ -42,7 +44,12 @@ def froc(predictions: Predictions, *, negative_class: int = 0, score: str = PROB
         predictions: of bags and instances.
         negative_class: number of the class whose bags have negative instances only.
         score: "probability" (1 − p of the negative class), or a measure or score of the instances.
+
+    Raises:
+        ConfigError: something else than predictions, a number and a name.
+        DataError: instances without this score.
     """
+    check_predictions(predictions)
     table, instances = predictions.bags, predictions.instances
     negative = table.judged & (table.labels.values == negative_class)
     if instances is None or not len(instances):

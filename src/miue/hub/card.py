@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from miue.common.arguments import checked
 from miue.common.errors import ConfigError, ModelError, first_problem
 from miue.common.escapes import escape_markdown
 from miue.common.files import atomic_file, file_sha256, read_json, refuse_unreadable
@@ -83,6 +84,7 @@ Some parts are not of miue: {parts}. Install their code in the same version, and
 """
 
 
+@checked()
 def write_card(
     folder: Path | str,
     *,

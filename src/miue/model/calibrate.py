@@ -6,19 +6,18 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from miue.bags.dataset import BagDataset
+from miue.bags.dataset import BagDataset, check_dataset
 from miue.calibration import Calibration, CalibrationBags, Goals, calibrate, check_bags, check_names
 from miue.calibration.instance_thresholds import refuse_positive_instances
-from miue.predictions.folder import Predictions
+from miue.common.arguments import checked
+from miue.model.model import Model
+from miue.predictions.folder import Predictions, check_predictions
 
-if TYPE_CHECKING:
-    from miue.model.model import Model
 
-
+@checked()
 def calibrate_model(
     model: Model,
     bags: BagDataset,
@@ -52,6 +51,9 @@ def calibrate_model(
             what is asked: every part that lacks bags is named.
         ModelError: instances of another shape than the model was trained on; ``like`` of other weights.
     """
+    check_dataset(bags)
+    if like is not None:
+        check_predictions(like, "like")
     model = replace(model, calibration=None)
     names = model.contract.class_names
     bags = bags.with_classes(names)

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from miue.common.errors import ConfigError, ModelError
+from miue.common.errors import ConfigError, ModelError, wrong_type
 from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS
 from miue.common.registry import Registry, import_part, part_at
 from miue.common.third_party import count_as_third_party
@@ -90,11 +90,11 @@ def find_part(kind: str, part: PartLike) -> Part:
             )
         return Part(kind, name, registered) if registry.path_of_own(name) else _named(kind, name, registered)
     if not callable(part):
-        raise ConfigError(
-            item=f"the {kind}",
-            wanted="a name, a class, a function that builds one, or a module",
-            got=repr(part),
-            fix=f"choose one of {registry.help()}, or pass a class of your own",
+        raise wrong_type(
+            f"the {kind}",
+            "a name, a class, a function that builds one, or a module",
+            part,
+            f"choose one of {registry.help()}, or pass a class of your own",
         )
     maker = type(part) if isinstance(part, nn.Module) else part
     return _named(kind, getattr(maker, "__name__", type(maker).__name__), part)

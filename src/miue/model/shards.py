@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from miue.bags.dataset import BagDataset
 from miue.bags.fingerprint import fingerprint, fingerprint_of_facts
 from miue.calibration import Calibration, decide
-from miue.common.arguments import several
+from miue.common.arguments import check_value, several
 from miue.common.errors import MiueError, StorageError, first_few, not_readable, wrong_type
 from miue.common.files import atomic_folder, file_sha256, read_json, write_json
 from miue.common.folder_kinds import EMPTY_SHARD, PREDICTIONS
@@ -86,6 +86,7 @@ def merge_predictions(
     listed = several(folders)
     if not listed:
         raise wrong_type("folders", "the folders of all shards", folders, "pass a list of them")
+    check_value("folders", listed, Sequence[Path | str])
     shards = _in_order([Path(folder) for folder in listed])
     if not shards:
         raise NoReadableBag("the shards")

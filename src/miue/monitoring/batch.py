@@ -36,6 +36,8 @@ class Batch:
     predicted: Int64[np.ndarray, "n"]
     trained: int = 0
 
+    made_by = "make each of predictions: miue.monitoring.Batch.of(name, predictions.bags, calibration)"
+
     @classmethod
     def of(
         cls, name: str, table: PredictionTable, calibration: Calibration, scores: Sequence[str] | None = None

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from miue.calibration.calibration import Calibration
 from miue.calibration.class_mix import CLASS_MIX, MixEstimate, estimate_mix
+from miue.common.arguments import checked
 from miue.common.errors import DataError, lacking, out_of_range
 from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable
@@ -224,6 +225,7 @@ class Course(PrintsAsTable):
         return " or ".join(words)
 
 
+@checked()
 def monitor(
     calibration: Calibration,
     batches: Sequence[Batch],

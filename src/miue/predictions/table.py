@@ -65,6 +65,8 @@ class PredictionTable(PrintsAsTable):
     training_parts: np.ndarray | None = None
     flagged: Bool[np.ndarray, "n"] | None = None
 
+    made_by = "pass those of bags or of instances: predictions.bags, predictions.instances"
+
     def __len__(self) -> int:
         return len(self.bag_ids)
 

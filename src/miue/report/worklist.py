@@ -13,12 +13,13 @@ from jaxtyping import Bool, Int64
 from miue.bags.classes import numbered_classes
 from miue.calibration import applied_calibration, describe_flags
 from miue.calibration.false_alarms import PREFERRED_SCORES
+from miue.common.arguments import checked
 from miue.common.errors import StorageError
 from miue.common.escapes import escape_formula
 from miue.common.files import atomic_file, json_text, read_json
 from miue.common.tables import write_rows
 from miue.predictions.error_model import ERROR_PROBABILITY
-from miue.predictions.folder import Predictions, check_not_empty
+from miue.predictions.folder import Predictions, check_not_empty, check_predictions
 from miue.report.reasons import DEFERRED, EMPTY, FLAGGED, REASONS, Limits, count_instances, distance_name, judge
 from miue.report.summaries import described_measures
 
@@ -85,6 +86,7 @@ class Worklist:
         )
 
 
+@checked()
 def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist:
     """Return the slides, the most pressing reason first, and for each reason the most out of distribution first.
 
@@ -98,7 +100,7 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
 
     Raises:
         DataError: there is no bag.
-        ConfigError: limits for decided predictions.
+        ConfigError: limits for decided predictions, or something else than predictions or limits.
 
     >>> import miue
     >>> bags = [np.random.default_rng(i).normal(size=(3, 4)) for i in range(20)]
@@ -107,6 +109,7 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
     >>> worklist(model.predict([*bags, far])).rows[0]["reason"].split(" (")[0]
     'far from training data'
     """
+    check_predictions(predictions)
     check_not_empty(predictions)
     limits = limits or Limits()
     table = predictions.bags
@@ -173,6 +176,7 @@ def limits_file(path: Path) -> Path:
     return limits
 
 
+@checked()
 def write_worklist(path: Path | str, given: Worklist) -> None:
     """Write the worklist as CSV, and its limits beside it as .json: both whole, or neither.
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from miue.common.arguments import several
+from miue.common.arguments import check_value, several
 from miue.common.errors import DataError, StorageError, first_repeated, not_a_folder, unknown_name, wrong_type
 from miue.common.files import name_of
 from miue.common.plural import plural
@@ -155,8 +155,9 @@ def compare(folders: Sequence[Path | str], *, metrics: Mapping[str, OwnMetric] |
         DataError: two folders of one name.
     """
     listed = several(folders)
-    if not listed or not all(isinstance(folder, str | Path) for folder in listed):
+    if not listed:
         raise wrong_type("folders", "several folders", folders, "pass a list of them")
+    check_value("folders", listed, Sequence[Path | str])
     own = metrics or {}
     check_own_metrics(own)
     read = [_read(Path(folder), own) for folder in listed]

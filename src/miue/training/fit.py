@@ -22,6 +22,7 @@ from lightning.pytorch.callbacks import Callback, EarlyStopping
 from lightning.pytorch.loggers import Logger
 
 from miue.bags.dataset import BagDataset
+from miue.common.arguments import check_fields
 from miue.common.devices import lightning_device
 from miue.common.errors import ConfigError, one_of_two, out_of_range, unknown_name
 from miue.common.nested import read_nested
@@ -106,6 +107,11 @@ class Run:
 
     def __post_init__(self) -> None:
         """Raise unless numbers are positive, and callbacks, loggers and options are Lightning's."""
+        if isinstance(self.folder, str):
+            object.__setattr__(self, "folder", Path(self.folder))
+        check_fields(self)
+        for name in ("callbacks", "loggers"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         for name in ("devices", "nodes"):
             if getattr(self, name) < 1:
                 raise out_of_range(name, "at least 1", getattr(self, name))

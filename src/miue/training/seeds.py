@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from miue.bags.dataset import BagDataset
+from miue.bags.dataset import BagDataset, check_dataset
+from miue.common.arguments import checked
 from miue.common.errors import ConfigError, one_of_two
 from miue.common.folder_kinds import kind_of
 from miue.common.locks import locked
@@ -29,6 +30,7 @@ from miue.training.trackers import Tracking, check_trackers
 from miue.training.train import train_recipe
 
 
+@checked()
 def train_seeds(
     recipe: Recipe, bags: BagDataset, seeds: Sequence[int], run: Run, *, if_exists: IfExists = "refuse"
 ) -> list[TrainingRecord]:
@@ -43,21 +45,23 @@ def train_seeds(
             on to another max_epochs.
 
     Raises:
-        ConfigError: no folder, a seed twice, callbacks or a logger, several devices for each training, or a run to
-            resume that is another.
+        ConfigError: no folder, no seed or one twice, callbacks or a logger, several devices for each training, a
+            run to resume that is another, or an argument of another type.
         DataError, StorageError: as ``train_recipe`` does.
     """
+    check_dataset(bags)
     out = run.folder
     if run.processes > 1:
         raise one_of_two(
             "several devices for each training (--devices, --nodes), and several seeds (--seeds)",
             fix="train one seed after another with --seed, each into a folder of its own",
         )
-    if out is None or len(set(seeds)) < len(seeds) or run.callbacks or run.loggers:
+    listed = f"seeds {', '.join(map(str, seeds))}" if seeds else "no seed"
+    if out is None or not seeds or len(set(seeds)) < len(seeds) or run.callbacks or run.loggers:
         raise ConfigError(
             item="the seeds",
             wanted="different ones, a folder for their runs, and neither callbacks nor logger",
-            got=f"seeds {', '.join(map(str, seeds))}, folder {out}, {len(run.callbacks + run.loggers)} callbacks",
+            got=f"{listed}, folder {out}, {len(run.callbacks + run.loggers)} callbacks",
             fix="train one seed after another where each needs its own callbacks",
         )
     plans = [Plan.of(recipe.with_seed(seed), bags) for seed in seeds]

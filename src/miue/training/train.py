@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from lightning.pytorch.callbacks import Callback
@@ -19,7 +19,7 @@ from miue.bags.labels import LabelSequence
 from miue.bags.segments import as_float
 from miue.common.arguments import checked, several
 from miue.common.devices import torch_device
-from miue.common.errors import ConfigError, DataError, first_repeated, repeated, unknown_name
+from miue.common.errors import ConfigError, DataError, first_repeated, repeated
 from miue.common.files import read_json, write_json
 from miue.common.locks import locked
 from miue.common.option_types import Option
@@ -56,6 +56,7 @@ from miue.training.plan import (
 from miue.training.run_folder import LAST, MEMBER, MEMBERS, IfExists, is_finished, open_run, write_model
 from miue.training.trackers import Tracking, check_trackers
 
+HOLD_OUT = "to hold out a share of the bags, pass settings={'validation_fraction': 0.2}"
 NONE_HELD_OUT = (
     "the error probability of bags: expected labeled validation bags, to which it is fitted, got none; hold some "
     "out (validation_fraction above 0)"
@@ -127,11 +128,6 @@ def train(
         StorageError: ``out`` is taken, in use by another process, or cannot be written.
     """
     dataset = BagDataset.of(bags, labels)
-    if validation is not None:
-        share = "to hold out a share of the bags, pass settings={'validation_fraction': 0.2}"
-        check_dataset(validation, "validation", share)
-    if if_exists not in get_args(IfExists):
-        raise unknown_name("if_exists", if_exists, get_args(IfExists))
     recipe = Recipe(network, method, encoder, options or {}, distances, settings or {})
     run = Run(
         None if out is None else Path(out),
@@ -148,6 +144,7 @@ def train(
     return train_recipe(recipe, dataset, run, validation=validation, if_exists=if_exists)
 
 
+@checked()
 @own_torch_state(trains=True)
 def train_recipe(
     recipe: Recipe,
@@ -169,6 +166,9 @@ def train_recipe(
     Raises:
         ConfigError, DataError, StorageError: as ``train`` does.
     """
+    check_dataset(bags)
+    if validation is not None:
+        check_dataset(validation, "validation", HOLD_OUT)
     if (twice := first_repeated(bags.ids)) is not None:
         fix = "keep one of them: what is held out would also be trained on"
         raise repeated(f"bag {twice!r}", "each bag once", bags.ids.count(twice), fix)

@@ -251,6 +251,19 @@ def test_bags_without_coords_beside_bags_with_them_are_stored_so(tmp_path: Path)
     assert not miue.read_store(tmp_path / "whole").without_coords
 
 
+def test_a_store_names_the_classes_of_instances_as_well(tmp_path: Path) -> None:
+    """It was written with the names of the bags' classes alone, and could not be read."""
+    arrays = [np.ones((2, 3)) * number for number in range(3)]
+    bags = BagDataset.from_arrays(arrays, [0, 1, 1], instance_labels=[[0, 0], [2, None], [3, 0]])
+    for chosen, names in (([0, 1, 2], ("0", "1", "2", "3")), ([1, 0], ("0", "1", "2")), ([0], ("0", "1"))):
+        part = bags.subset(chosen)
+        miue.write_store(tmp_path / str(len(names)), part)
+        read = miue.read_store(tmp_path / str(len(names)))
+        assert read.class_names == names
+        assert np.array_equal(read.instance_labels.values, part.instance_labels.values[part.positions])
+        assert np.array_equal(read.instance_labels.known, part.instance_labels.known[part.positions])
+
+
 def test_half_precision_features_stay_half(tmp_path: Path) -> None:
     data = BagDataset.from_arrays([np.ones((2, 3), np.float16)])
     miue.write_store(tmp_path / "store", data)

@@ -511,3 +511,26 @@ def test_where_splits_have_none_to_validate_on_it_is_said_how_many_are_held_out(
         held_out = model.training.validation_bags
         wanted = f"no part to validate on: {held_out} of the {learned} bags of train are held out for it"
         assert (wanted in said) == bool(share)
+
+
+@pytest.mark.parametrize("labeled", [range(60), range(30)], ids=["all", "some"])
+def test_instances_of_a_class_that_no_bag_has_are_refused_before_training(labeled: range, tmp_path: Path) -> None:
+    """Where they were in validation bags, all epochs were trained, and no model was returned or saved."""
+    bags = separable_bags(60)
+    rows = [[2] + [0] * (size - 1) if row in labeled else [None] * size for row, size in enumerate(bags.sizes)]
+    arrays = [bags.instances[start : start + size] for start, size in zip(bags.starts, bags.sizes, strict=True)]
+    wrong = miue.BagDataset.from_arrays(arrays, bags.labels.values, instance_labels=rows)
+    settings = {"max_epochs": 1}
+    with pytest.raises(
+        DataError, match="^the instance labels of bag 'bag_.*classes from 0 to 1.*got class 2, and"
+    ):
+        miue.train(wrong, settings=settings, out=tmp_path / "run", progress=False, device="cpu")
+    assert not (tmp_path / "run").exists()
+    others = wrong.subset([row for row in range(60) if row not in labeled])
+    if len(others):  # labels of bags that are not trained on do not count
+        miue.train(others, settings=settings, distances=(), progress=False, device="cpu")
+    names = ("none", "one", "two")
+    named = miue.BagDataset.from_arrays(arrays, bags.labels.values, instance_labels=rows, class_names=names)
+    with pytest.warns(UserWarning, match="no bag to train on is of class 'two'"):
+        model = miue.train(named, settings=settings, distances=(), progress=False, device="cpu")
+    assert model.contract.num_classes == 3

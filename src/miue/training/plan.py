@@ -55,6 +55,8 @@ class Plan:
             DataError: bags that cannot be trained on, or without the image statistics that a distance needs.
         """
         training_bags, validation_bags = training_sets(dataset, validation, recipe.training_config(dataset))
+        for bags in (training_bags, validation_bags):
+            _check_instance_classes(bags, dataset.num_classes)
         check_statistics(find_distances(recipe.distances), training_bags)
         model_config, config = recipe.model_config(dataset.instance_shape), recipe.training_config(training_bags)
         check_augmentation(config.augmentation, dataset.instance_shape)
@@ -305,6 +307,28 @@ def check_labels(bags: BagDataset, what: str, *, classes_wanted: int) -> None:
             wanted="classes numbered from 0, the negative one, without gaps, or names of classes",
             got=f"no bag of class {gap}, and {first_few(list(map(str, classes)))}",
             fix="number the classes from 0 on, or pass class_names",
+        )
+
+
+def _check_instance_classes(bags: BagDataset, count: int) -> None:
+    """Raise where an instance has a label of a class that no bag has, and that the model would not have.
+
+    Validation bags are predicted after the training, which would be refused then.
+
+    Raises:
+        DataError: such a label.
+    """
+    if bags.instance_labels.num_classes <= count:
+        return
+    labels = bags.instance_labels[bags.positions]
+    beyond = np.flatnonzero(labels.known & (labels.values >= count))
+    if len(beyond):
+        bag = np.repeat(np.arange(len(bags)), bags.sizes)[beyond[0]]
+        raise DataError(
+            item=f"the instance labels of bag {bags.ids[bag]!r}",
+            wanted=f"classes from 0 to {count - 1}, as the bags have",
+            got=f"class {labels.values[beyond[0]]}, and such labels of {plural(len(beyond), 'instance')} in all",
+            fix="label instances with classes of bags, take these labels out, or name all classes (class_names)",
         )
 
 

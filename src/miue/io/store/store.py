@@ -101,6 +101,7 @@ def write_tables(folder: Path, dataset: BagDataset, made_by: dict[str, Any]) -> 
     if dataset.statistics is not None:
         shape = (len(positions), *dataset.statistics.shape[1:])
         write_array(folder / STATISTICS, dataset.statistics.dtype, shape, _bag_by_bag(dataset.statistics, dataset))
+    count = max(dataset.num_classes, dataset.instance_labels[positions].num_classes)
     summary = {
         "format": FORMAT,
         "version": VERSION,
@@ -108,7 +109,7 @@ def write_tables(folder: Path, dataset: BagDataset, made_by: dict[str, Any]) -> 
         "instances": len(positions),
         "instance_shape": list(dataset.instance_shape),
         "dtype": str(dataset.instances.dtype),
-        "class_names": list(dataset.class_names) or [str(c) for c in range(dataset.num_classes)],
+        "class_names": list(dataset.class_names) or [str(c) for c in range(count)],
         **({"extractor": dataset.extractor} if dataset.extractor else {}),
         **({"patch_scales": list(dataset.patch_scales)} if dataset.patch_scales else {}),
         **({"feature_names": list(dataset.feature_names)} if dataset.feature_names else {}),

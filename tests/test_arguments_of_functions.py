@@ -89,6 +89,10 @@ def _types_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda: gaussian_bags(splits=["tset"]), "split 'tset': expected one of"),
         (lambda: shifted_copies(path, seed=1), "the bags: expected a BagDataset"),
         (lambda: shifted_copies(BAGS.subset([]), seed=1), "the bags to shift: expected at least one bag"),
+        (
+            lambda: miue.load_bags("x", labels=anything),
+            "labels: expected a path .*; write them as a table .* path$",
+        ),
         (lambda: merge_predictions([anything], "out"), "folders, entry 0: expected a path or a text"),
         (lambda: miue.compare([anything]), "folders, entry 0: expected a path or a text"),
         (lambda: miue.check_mil(BAGS, progress=False), "the network: .* got a value of type BagDataset; choose"),  # type: ignore[arg-type]

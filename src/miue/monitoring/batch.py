@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -36,7 +37,7 @@ class Batch:
     predicted: Int64[np.ndarray, "n"]
     trained: int = 0
 
-    made_by = "make each of predictions: miue.monitoring.Batch.of(name, predictions.bags, calibration)"
+    made_by: ClassVar[str] = "make each of them: miue.monitoring.Batch.of(name, predictions.bags, calibration)"
 
     @classmethod
     def of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -65,7 +65,7 @@ class PredictionTable(PrintsAsTable):
     training_parts: np.ndarray | None = None
     flagged: Bool[np.ndarray, "n"] | None = None
 
-    made_by = "pass those of bags or of instances: predictions.bags, predictions.instances"
+    made_by: ClassVar[str] = "pass those of bags or of instances: predictions.bags, predictions.instances"
 
     def __len__(self) -> int:
         return len(self.bag_ids)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 from unicodedata import normalize
 
 from miue.bags.cells import check_formulas, known_text, row_name, text_of_formula
@@ -50,6 +51,10 @@ class LabelTable:
     columns: Mapping[str, str] = field(default_factory=dict)
     id_column: str = ""
     repeats: int = 0
+
+    made_by: ClassVar[str] = (
+        "write them as a table (a data frame by its to_csv) of bag_id and label; pass its path"
+    )
 
     @property
     def is_of_patients(self) -> bool:

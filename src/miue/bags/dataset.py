@@ -342,6 +342,16 @@ class BagDataset(PrintsAsTable):
         return np.repeat(self.starts, self.sizes) + within
 
     @property
+    def bag_of_instance(self) -> Int64[np.ndarray, "n"]:
+        """Position of the bag of every instance of these bags, in order."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    @property
+    def own_instance_labels(self) -> Labels:
+        """Class of every instance of these bags, in order: ``instance_labels`` are those of other bags, too."""
+        return self.instance_labels[self.positions]
+
+    @property
     def columns(self) -> ItemColumns:
         """What is known of each bag."""
         return ItemColumns(
@@ -358,7 +368,7 @@ class BagDataset(PrintsAsTable):
         rows, sets = self.positions, np.repeat(np.array(self.ood_sets, object), self.sizes)
         is_ood = self.instance_is_ood[rows]
         return ItemColumns(
-            labels=self.instance_labels[rows],
+            labels=self.own_instance_labels,
             is_ood=is_ood,
             ood_sets=np.where(is_ood.out_of_distribution, sets, "").astype(object),
             coords=None if self.coords is None else self.coords[rows],

@@ -85,7 +85,7 @@ def shifted_copies(bags: BagDataset, *, seed: int, shifts: Mapping[str, ImageShi
         sets.extend([name] * len(bags))
     shifted = BagDataset.from_arrays(arrays, ids=ids, is_ood=[bool(name) for name in sets])
     copies = 1 + len(shifts)
-    labels, instance_labels = bags.labels, bags.instance_labels[bags.positions]
+    labels, instance_labels = bags.labels, bags.own_instance_labels
     return replace(
         shifted,
         ood_sets=tuple(sets),

@@ -84,6 +84,7 @@ def _check_instance_labels(bags: BagDataset, negative_class: int) -> None:
     """Raise where labels of instances contradict that bags of the negative class have negative instances only."""
     is_negative = bags.labels.known & (bags.labels.values == negative_class) & ~bags.is_ood.out_of_distribution
     negative = bags.subset(np.flatnonzero(is_negative))
-    labels = negative.instance_labels[negative.positions]
-    bag = np.repeat(np.arange(len(negative)), negative.sizes)
-    refuse_positive_instances(negative.ids, bag, labels.known & (labels.values != negative_class))
+    labels = negative.own_instance_labels
+    refuse_positive_instances(
+        negative.ids, negative.bag_of_instance, labels.known & (labels.values != negative_class)
+    )

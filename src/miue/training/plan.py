@@ -138,10 +138,9 @@ def _contradicted_background(bags: BagDataset, recipe: Recipe) -> str:
     number = recipe.options.get("method.background", 0)
     if not isinstance(number, int) or not bags.instance_labels.known.any():
         return ""
-    labels = bags.instance_labels[bags.positions]
-    bag = np.repeat(np.arange(len(bags)), bags.sizes)
+    labels = bags.own_instance_labels
     negative = bags.labels.known & (bags.labels.values == number) & ~bags.is_ood.out_of_distribution
-    known = labels.known & negative[bag]
+    known = labels.known & negative[bags.bag_of_instance]
     others = known & (labels.values != number)
     if not others.any():
         return ""
@@ -320,10 +319,10 @@ def _check_instance_classes(bags: BagDataset, count: int) -> None:
     """
     if bags.instance_labels.num_classes <= count:
         return
-    labels = bags.instance_labels[bags.positions]
+    labels = bags.own_instance_labels
     beyond = np.flatnonzero(labels.known & (labels.values >= count))
     if len(beyond):
-        bag = np.repeat(np.arange(len(bags)), bags.sizes)[beyond[0]]
+        bag = bags.bag_of_instance[beyond[0]]
         raise DataError(
             item=f"the instance labels of bag {bags.ids[bag]!r}",
             wanted=f"classes from 0 to {count - 1}, as the bags have",

@@ -91,8 +91,7 @@ def warn_of_other_classes(bags: BagDataset, source: str) -> None:
 
     Labels of 0 and 1, for negative and positive, are so where there are more than two classes: 1 is the second.
     """
-    of_bag = np.repeat(np.arange(len(bags)), bags.sizes)
-    labels = bags.instance_labels[bags.positions]
+    of_bag, labels = bags.bag_of_instance, bags.own_instance_labels
     positive = labels.known & (labels.values > 0) & bags.labels.known[of_bag]
     of_bags, of_instances = bags.labels.values[of_bag[positive]], labels.values[positive]
     names = names_or_numbers(bags.class_names, max(bags.num_classes, labels.num_classes))
@@ -157,7 +156,7 @@ def _positions_by_coords(table: RawBags, bags: BagDataset, bag: Int64[np.ndarray
         )
     x, y = (table.of_instances[name] for name in COORDS)
     wanted = (read_coords(x, y, source) or Coords.unknown(len(bag)))[table.order]
-    owner = np.repeat(np.arange(len(bags.ids)), bags.sizes)
+    owner = bags.bag_of_instance
     located = bags.coords.known[bags.positions]
     instances = bags.positions[located]
     keys = np.column_stack([owner[located], bags.coords.values[instances]])

@@ -227,6 +227,18 @@ def test_an_array_that_was_pickled_without_torch_is_refused_with_what_to_do(
         contents_of(path)
 
 
+@pytest.mark.parametrize("ending", ["npy", "npz"])
+@pytest.mark.parametrize("content", [b"overwritten " * 9, pickle.dumps(FEATURES)], ids=["damaged", "pickle"])
+def test_a_damaged_file_of_numpy_is_refused_without_its_advice_to_load_pickles(
+    tmp_path: Path, ending: str, content: bytes
+) -> None:
+    path = tmp_path / f"s.{ending}"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"a file that begins with b'.*', as none that NumPy writes") as caught:
+        contents_of(path)
+    assert "allow_pickle" not in str(caught.value)
+
+
 @pytest.mark.parametrize("kind", ["npy", "npz", "npz of one", "safetensors", "leading one", "int"])
 def test_arrays_are_read(tmp_path: Path, kind: str) -> None:
     coords = made_files.grid(7, 512)

@@ -17,6 +17,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from miue.common.errors import not_readable
+from miue.common.numpy_files import load_numpy
 from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refusing
 from miue.io.formats.names import coords_name, features_name
 
@@ -48,7 +49,7 @@ def memory_mapped(path: Path) -> np.ndarray:
         ValueError: objects, or a file of another length than its header states.
         Exception: one of ``UNREADABLE``, where the file is damaged.
     """
-    array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    array: np.ndarray = load_numpy(path, "r")
     if not isinstance(array, np.memmap):  # of an archive, which np.load would open as well
         raise ValueError("an archive of arrays in place of one array")
     stated, held = array.offset + array.nbytes, path.stat().st_size
@@ -108,7 +109,7 @@ def opened_archive(path: Path) -> Iterator[Any]:
     with ExitStack() as stack:
         with refusing(path, "a whole .npz archive of numbers", *UNREADABLE):
             file = stack.enter_context(path.open("rb"))  # NumPy would leave a damaged one open
-            archive: Any = np.load(file, allow_pickle=False)
+            archive: Any = load_numpy(file)
             if isinstance(archive, np.ndarray):
                 raise bag_error(path, "an .npz archive", "a single array", "name it .npy")
             stack.enter_context(archive)

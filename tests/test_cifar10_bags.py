@@ -231,6 +231,18 @@ def test_a_split_is_the_same_whichever_others_are_drawn(archives: Path) -> None:
     assert np.array_equal(together.instances[validation.positions], alone.instances)
 
 
+def test_drawing_shows_how_many_bags_of_each_split_are_drawn(
+    archives: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cifar10_bags(archives, sizes=SMALL)
+    assert capsys.readouterr().err == ""
+    cifar10_bags(archives, sizes=SMALL, ood=["svhn"], progress=True)
+    shown = capsys.readouterr().err
+    for split, count in SMALL.items():
+        total = 2 * count if split == "test" else count
+        assert f"{total}/{total} bags" in next(line for line in shown.splitlines() if f"drawing {split}" in line)
+
+
 def test_unknown_splits_and_foreign_sources_are_named(archives: Path) -> None:
     with pytest.raises(ConfigError, match="OOD source 'svnh': .* did you mean 'svhn'"):
         cifar10_bags(archives, splits=["train"], ood=("svnh",), sizes=SMALL)

@@ -84,7 +84,6 @@ WITHOUT_QUIET = {
     ("worklist",): "reads tables",
     ("monitor",): "reads tables",
     ("compare",): "reads tables",
-    ("data", "make"): "takes seconds",
     ("hub", "card"): "reads tables",
     ("hub", "push"): "the progress is of huggingface_hub, with a switch of its own",
     ("hub", "pull"): "the progress is of huggingface_hub, with a switch of its own",

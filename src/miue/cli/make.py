@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from miue.cli.options import MANY, AsJson, Out, Overwrite, separate
+from miue.cli.options import MANY, AsJson, Out, Overwrite, Quiet, separate
 from miue.cli.outputs import keeps_inputs, locks_out
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.folder_kinds import STORE
@@ -53,6 +53,7 @@ def data_make(
         ),
     ] = None,
     overwrite: Overwrite = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a bag store of well-known data.
@@ -62,7 +63,7 @@ def data_make(
     from miue.io.store.store import write_store
 
     refuse_existing(out, STORE, overwrite=overwrite)
-    bags = _make_bags(name, source, ood or [], ood_ratio, part)
+    bags = _make_bags(name, source, ood or [], ood_ratio, part, progress=not quiet)
     command = shlex.join(["miue", *sys.argv[1:]])
     write_store(out, bags, made_by={"command": command, "name": name}, overwrite=overwrite)
     facts = {"bags": len(bags), "instances": len(bags.positions), "out": str(out)}
@@ -73,7 +74,9 @@ def data_make(
     )
 
 
-def _make_bags(name: str, source: Path | None, ood: list[str], ratio: float, split: list[str] | None) -> Any:
+def _make_bags(
+    name: str, source: Path | None, ood: list[str], ratio: float, split: list[str] | None, *, progress: bool
+) -> Any:
     if name not in SOURCES:
         raise unknown_name("bags", name, SOURCES)
     known = ["train", "validation", *(["calibration"] if name == "digits-bags" else []), "test"]
@@ -96,10 +99,10 @@ def _make_bags(name: str, source: Path | None, ood: list[str], ratio: float, spl
         if name == "mnist-bags":
             from miue.datasets.mnist import mnist_bags
 
-            return mnist_bags(source, splits=splits, ood=ood, ood_ratio=ratio)
+            return mnist_bags(source, splits=splits, ood=ood, ood_ratio=ratio, progress=progress)
         from miue.datasets.cifar10 import cifar10_bags
 
-        return cifar10_bags(source, splits=splits, ood=ood, ood_ratio=ratio)
+        return cifar10_bags(source, splits=splits, ood=ood, ood_ratio=ratio, progress=progress)
     if ood or source is not None:
         raise ConfigError(
             item=name,

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Int64, Shaped
 from miue.bags.dataset import BagDataset
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import ConfigError, unknown_name
+from miue.common.progress import tracked
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ def draw_bags(
     *,
     mean_size: float = 10.0,
     size_deviation: float = 2.0,
+    doing: str = "drawing",
+    progress: bool = False,
 ) -> list[DrawnBag]:
     """Draw ``count`` bags, every other one positive, the first included.
 
@@ -69,10 +72,12 @@ def draw_bags(
         count: number of bags.
         mean_size: mean of the normal distribution of bag sizes.
         size_deviation: its standard deviation.
+        doing: what the bar says.
+        progress: show a bar.
     """
     positives, negatives = np.flatnonzero(is_positive), np.flatnonzero(~is_positive)
     bags = []
-    for number in range(count):
+    for number in tracked(range(count), doing, shown=progress):
         size = max(1, int(random.normal(mean_size, size_deviation, 1)[0]))
         if number % 2 == 0:
             num_positive = max(1, int(size * random.uniform(0.0, 1.0)))

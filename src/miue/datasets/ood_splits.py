@@ -24,12 +24,14 @@ class Draw(TypedDict, total=False):
         ood: OOD sources of the test split.
         ood_ratio: share of OOD instances in each OOD bag, 0 to 1.
         sizes: number of bags of each split; as published if not specified.
+        progress: show a bar for each split; none if not specified.
     """
 
     splits: Sequence[str]
     ood: Sequence[str]
     ood_ratio: float
     sizes: Mapping[str, int]
+    progress: bool
 
 
 def splits_with_ood(
@@ -42,6 +44,7 @@ def splits_with_ood(
     ood: Sequence[str] = (),
     ood_ratio: float = 1.0,
     sizes: Mapping[str, int] | None = None,
+    progress: bool = False,
 ) -> BagDataset:
     """Draw the bags of each split; the test split holds n of its own, then n OOD ones per source.
 
@@ -55,7 +58,7 @@ def splits_with_ood(
         read_ood: returns the name of the set that an OOD source makes, and its images.
         ood_sources: the OOD sources that there are.
         published: number of bags of each split, unless ``sizes`` says others.
-        splits, ood, ood_ratio, sizes: as in ``Draw``.
+        splits, ood, ood_ratio, sizes, progress: as in ``Draw``.
 
     Raises:
         ConfigError: no such split or OOD source, or a split without a size.
@@ -68,25 +71,32 @@ def splits_with_ood(
     parts: dict[str, list[BagDataset]] = {}
     training = {split: sizes[split] for split in splits if split != "test"}
     if training:
-        parts |= _training_bags(read("train"), training)
+        parts |= _training_bags(read("train"), training, progress)
     if "test" in splits:
-        parts["test"] = _test_bags(read("test"), sizes["test"], ood, ood_ratio, read_ood)
+        parts["test"] = _test_bags(read("test"), sizes["test"], ood, ood_ratio, read_ood, progress)
     return concatenate([part for split in splits for part in parts[split]])
 
 
-def _training_bags(pool: Pool, sizes: Mapping[str, int]) -> dict[str, list[BagDataset]]:
+def _training_bags(pool: Pool, sizes: Mapping[str, int], progress: bool) -> dict[str, list[BagDataset]]:
     parts = {}
     for split, count in sizes.items():
-        drawn = draw_bags(np.random.RandomState(SEEDS[split]), pool.labels == TARGET, count)
+        random = np.random.RandomState(SEEDS[split])
+        drawn = draw_bags(random, pool.labels == TARGET, count, doing=f"drawing {split}", progress=progress)
         parts[split] = [drawn_dataset(drawn, pool, TARGET, split=split)]
     return parts
 
 
 def _test_bags(
-    pool: Pool, count: int, ood: Sequence[str], ratio: float, read_ood: Callable[[str], tuple[str, Pool]]
+    pool: Pool,
+    count: int,
+    ood: Sequence[str],
+    ratio: float,
+    read_ood: Callable[[str], tuple[str, Pool]],
+    progress: bool,
 ) -> list[BagDataset]:
     random = np.random.RandomState(SEEDS["test"])
-    drawn = draw_bags(random, pool.labels == TARGET, 2 * count if ood else count)
+    total = 2 * count if ood else count
+    drawn = draw_bags(random, pool.labels == TARGET, total, doing="drawing test", progress=progress)
     state = random.get_state()
     parts = [drawn_dataset(drawn[:count], pool, TARGET, split="test")]
     for name in ood:

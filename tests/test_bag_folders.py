@@ -694,6 +694,20 @@ def test_folders_of_splits_name_the_splits_of_their_bags(
     assert given == ("train", *("" for _ in names[1:]))
 
 
+def test_splits_of_a_label_table_count_before_those_of_folders_with_a_note(tmp_path: Path) -> None:
+    for number, name in enumerate(("train", "train", "test", "test")):
+        made_files.trident(tmp_path / "slides" / name, f"s{number}", made_files.features_of(5, seed=number))
+    labels = tmp_path / "labels.csv"
+    labels.write_text("slide_id,label,split\ns0,a,train\ns1,b,test\ns2,b,train\ns3,a,test\n")
+    loaded = load_bags(tmp_path / "slides", labels=labels)
+    assert loaded.bags.splits == ("train", "test", "train", "test")
+    said = "2 bags had another, as by a folder's name: s1 (train, now test), s2 (test, now train)"
+    assert f"splits are those of {str(labels)!r}; {said}" in loaded.notes
+    assert "had another" not in str(load_bags(tmp_path / "slides", labels=labels, splits=labels).notes)
+    labels.write_text("slide_id,label,split\ns0,a,train\ns1,b,train\ns2,b,test\ns3,a,test\n")
+    assert "had another" not in str(load_bags(tmp_path / "slides", labels=labels).notes)
+
+
 @pytest.mark.parametrize("names", [("train", "other"), ("train/normal", "val/train", "test")])
 def test_folders_of_splits_beside_others_are_refused(tmp_path: Path, names: tuple[str, ...]) -> None:
     for number, name in enumerate(names):

@@ -43,11 +43,15 @@ def assign_splits(
     if skip_bad:
         loaded, chosen = _without_absent(loaded, chosen)
     bags = chosen.assign(loaded.bags, fold)
-    outside = [name for name, split in zip(bags.ids, bags.splits, strict=True) if not split]
-    if not outside:
-        return replace(loaded, bags=bags)
-    note = f"{plural(len(outside), 'bag')} in no split of {chosen.source!r}: {first_few(outside)}"
-    return replace(loaded, bags=bags, notes=(*loaded.notes, note))
+    notes = [*loaded.notes]
+    if outside := [name for name, split in zip(bags.ids, bags.splits, strict=True) if not split]:
+        notes.append(f"{plural(len(outside), 'bag')} in no split of {chosen.source!r}: {first_few(outside)}")
+    of_bags = zip(bags.ids, bags.splits, loaded.bags.splits, strict=True)
+    moved = [f"{name} ({own}, now {split or 'in none'})" for name, split, own in of_bags if own not in ("", split)]
+    if splits is None and moved:
+        had = f"{plural(len(moved), 'bag')} had another, as by a folder's name"
+        notes.append(f"splits are those of {chosen.source!r}; {had}: {first_few(moved)}")
+    return replace(loaded, bags=bags, notes=tuple(notes))
 
 
 def draw_split(loaded: LoadedBags, validation_share: float) -> LoadedBags:

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, assert_type
 
+import numpy as np
 import pytest
+from made_predictions import made_predictions
 
 import miue
 
@@ -27,6 +29,24 @@ def imported_for_types() -> dict[str, str]:
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
     assert all(alias.asname == alias.name for node in imports for alias in node.names)  # re-exported
     return {alias.name: node.module or "" for node in imports for alias in node.names}
+
+
+@pytest.mark.parametrize("kind", ["bags", "labels", "coords", "predictions", "table"])
+def test_objects_of_arrays_are_the_same_only_as_themselves(kind: str) -> None:
+    """Compared by their arrays, ``in``, ``index`` and use as a key would raise."""
+
+    def make() -> object:
+        arrays = [np.ones((2, 3))] * 2
+        bags = miue.BagDataset.from_arrays(arrays, [0, 1], coords=[np.zeros((2, 2))] * 2)
+        predictions = made_predictions(3)
+        made = {"labels": bags.labels, "coords": bags.coords, "predictions": predictions}
+        return {**made, "bags": bags, "table": predictions.bags}[kind]
+
+    one, other = make(), make()
+    assert one != other
+    assert one not in [other]
+    assert [other, one].index(one) == 1
+    assert {one: "a", other: "b"}[one] == "a"
 
 
 def test_what_a_type_checker_sees_is_what_is_there_at_run_time() -> None:

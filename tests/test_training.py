@@ -77,13 +77,19 @@ def test_numbers_of_classes_without_names_have_no_gaps(labels: tuple[int, ...], 
 
 
 @pytest.mark.long
-def test_a_model_that_learned_nothing_says_what_its_network_could_try() -> None:
+def test_a_model_that_learned_nothing_says_what_its_network_and_encoder_could_try() -> None:
     bags = separable_bags(32)
-    for weights, said in (("normal", True), ("uniform", False)):
-        options = {"network.initial_weights": weights}
+    of_network, of_encoder = "network.initial_weights=uniform", "encoder.scaling=each"
+    for weights, scaling, said in (
+        ("normal", "common", f", or {of_network} or {of_encoder}"),
+        ("normal", "each", f", or {of_network}"),
+        ("uniform", "common", f", or {of_encoder}"),
+        ("uniform", "each", "or method"),
+    ):
+        options = {"network.initial_weights": weights, "encoder.scaling": scaling}
         model = quick_train(bags, network="dsmil", settings={"learning_rate": 1e-12}, options=options)
         assert "hardly anything" in model.training.warning
-        assert (", or network.initial_weights=uniform" in model.training.warning) == said
+        assert model.training.warning.endswith(said)
     assert (
         quick_train(bags, network="dsmil", method="softmax", settings={"max_epochs": 12}).training.also_try == ""
     )

@@ -209,7 +209,7 @@ def _not_numbers(name: str, got: str) -> DataError:
         item=f"bag {name!r}",
         wanted="an array (n, D) of features or (n, H, W[, channels]) of images",
         got=got,
-        fix="give all rows of a bag the same number of features, each a number",
+        fix="give all rows of a bag the same number of features, each a real number",
     )
 
 

@@ -16,7 +16,7 @@ from miue.bags.ood_flags import OodFlags
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ItemColumns:
     """What is known of n items beside their features or their predictions.
 

@@ -13,7 +13,7 @@ from miue.bags.partly_known import PartlyKnown
 LARGEST_COORD = MOST_EXACT  # beyond it a float64 does not separate one pixel from the next
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Coords(PartlyKnown):
     """Positions of n instances.
 

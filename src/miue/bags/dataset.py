@@ -57,7 +57,7 @@ def check_dataset(bags: object, item: str = "the bags", fix: str = MAKE_DATASET)
     raise wrong_type(item, "a BagDataset", bags, fix)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BagDataset(PrintsAsTable):
     """Bags over one array of instances, memory-mapped or read from files; subsets share that array.
 

@@ -20,7 +20,7 @@ LabelSequence = Collection[Any]
 """Class indices from 0, or names of classes, None where unknown: a list, array, tensor or column of a frame."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Labels(PartlyKnown):
     """Class indices of which some may be unknown; where all are known, NumPy takes them as an array.
 

@@ -12,7 +12,7 @@ from miue.bags.partly_known import PartlyKnown
 from miue.common.errors import DataError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OodFlags(PartlyKnown):
     """Whether items are out of distribution, or unknown; where all are known, NumPy takes them as an array.
 

@@ -14,7 +14,7 @@ from miue.common.errors import DataError
 Values = TypeVar("Values", bound="PartlyKnown")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PartlyKnown:
     """Values of n items, some of them unknown; where all are known, NumPy takes them as an array.
 

@@ -216,7 +216,7 @@ def _product(weights: Float[Tensor, "n K"], values: Float[Tensor, "n D"]) -> Flo
     return torch.stack([weight.T @ value for weight, value in pairs]).sum(0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BagBatch:
     """Some bags packed into one flat tensor, with their labels where these are known.
 

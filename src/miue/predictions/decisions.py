@@ -20,7 +20,7 @@ RESERVED = (DEFERRED, OUT_OF_DISTRIBUTION)
 CALIBRATED_PREFIX = "calibrated_"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Decisions:
     """Decisions of n bags.
 

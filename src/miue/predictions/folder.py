@@ -59,7 +59,7 @@ INSTANCE_DISTRIBUTION = "instance_distribution"  # of instances in CSV, whose co
 SCORES, INSTANCE_SCORES = "scores", "instance_scores"  # likewise: their names
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Predictions(PrintsAsTable):
     """Predictions of bags and of their instances.
 

@@ -30,7 +30,7 @@ SHOWN = 5  # items in print
 PART_ROWS = 1 << 18  # items that are held at once where a table is read part by part
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PredictionTable(PrintsAsTable):
     """Predictions of one level, bags or instances, n of them.
 

@@ -40,7 +40,7 @@ SETTINGS = tuple(name for name in TrainingConfig.model_fields if name != "seed")
 """Parameters that are fields of ``TrainingConfig``."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class InstancePredictions:
     """Predictions of the n instances of one bag.
 

@@ -352,8 +352,11 @@ def _record(
         without_error_model="" if plan.holds_out else NONE_HELD_OUT,
         constant_criterion=_constant_criterion(plan.validation, plan.training_config),
     )
-    also_try = next(iter(method.members())).network.also_try if record.warning else ""
-    return record.model_copy(update={"also_try": also_try})
+    if not record.warning:
+        return record
+    network = next(iter(method.members())).network
+    others = filter(None, (network.also_try, network.encoder.also_try))
+    return record.model_copy(update={"also_try": " or ".join(others)})
 
 
 def _constant_criterion(bags: BagDataset, config: TrainingConfig) -> float | None:

@@ -43,6 +43,11 @@ class Encoder(nn.Module, ABC):
             batches: instances as ``forward`` takes them, to be iterated over once.
         """
 
+    @property
+    def also_try(self) -> str:
+        """An option with another value for a training that learned hardly anything, "" for none."""
+        return ""
+
     @abstractmethod
     def forward(self, instances: Float[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
         """Return the features h of each instance."""

@@ -63,6 +63,11 @@ class MLP(Encoder):
             self.register_buffer("mean", torch.zeros(inputs))
             self.register_buffer("deviation", torch.ones(inputs))
 
+    @property
+    def also_try(self) -> str:
+        """Each feature by its own deviation, where one that varies little may matter."""
+        return "encoder.scaling=each" if self.scaling == "common" else ""
+
     def learn_inputs(self, batches: Iterable[Tensor]) -> None:
         """Learn mean and standard deviation of each feature, unless features are taken as they are.
 

@@ -50,13 +50,22 @@ def name_of(value: Any) -> str:
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
+def one_form(name: str) -> str:
+    """Return a name with letters with marks in one form (NFC): systems differ in how they write them.
+
+    >>> one_form("Gru\u0308n") == one_form("Gr\u00fcn") == "Gr\u00fcn"
+    True
+    """
+    return normalize("NFC", name)
+
+
 def known_text(text: str) -> str:
     """Return the text of a cell, "" for the words that stand for nothing; letters with marks are in one form.
 
     >>> known_text(" tumor "), known_text("NA"), known_text("u\u0308") == "\u00fc"
     ('tumor', '', True)
     """
-    return "" if text.strip().lower() in UNKNOWN_WORDS else normalize("NFC", text.strip())
+    return "" if text.strip().lower() in UNKNOWN_WORDS else one_form(text.strip())
 
 
 def text_of_formula(cell: str) -> str:
@@ -144,7 +153,7 @@ def alike_names(names: Iterable[str]) -> tuple[str, str] | None:
 
 def meaning_of(name: str) -> float | str:
     """Return the number that a name of a class is, else the name without case and the spaces around it."""
-    return float(name) if is_number(name) else normalize("NFC", name.strip().lower())
+    return float(name) if is_number(name) else one_form(name.strip().lower())
 
 
 def is_number(text: str) -> bool:

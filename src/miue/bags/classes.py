@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from shlex import quote
-from unicodedata import normalize
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from miue.bags.cells import (
     is_number,
     known_text,
     meaning_of,
+    one_form,
     sorted_names,
 )
 from miue.bags.labels import Labels
@@ -136,14 +136,12 @@ def by_their_names(labels: Iterable[str], classes: Sequence[str]) -> tuple[str, 
     for name in classes:
         meant.setdefault(meaning_of(name), set()).add(name)
     only = {meaning: names.pop() for meaning, names in meant.items() if len(names) == 1}
-    forms = {normalize("NFC", name): name for name in classes}
+    forms = {one_form(name): name for name in classes}
 
     def by_name(label: str) -> str:
         if label in classes:
             return label
-        return (
-            only.get(meaning_of(label), label) if _is_value(label) else forms.get(normalize("NFC", label), label)
-        )
+        return only.get(meaning_of(label), label) if _is_value(label) else forms.get(one_form(label), label)
 
     return tuple(map(by_name, labels))
 

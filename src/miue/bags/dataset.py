@@ -14,7 +14,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from miue.bags.arrays import InstanceArray, check_bag
-from miue.bags.cells import is_missing
+from miue.bags.cells import is_missing, one_form
 from miue.bags.classes import names_or_numbers
 from miue.bags.columns import ItemColumns
 from miue.bags.construct import (
@@ -463,8 +463,9 @@ class BagDataset(PrintsAsTable):
             return self
         count = max(self.num_classes, self.instance_labels.num_classes)
         theirs = names_or_numbers(self.class_names, count)
-        known = names if self.class_names else theirs[: len(names)]
-        number = np.array([known.index(name) if name in known else -1 for name in theirs], np.int64)
+        in_order = names if self.class_names else theirs[: len(names)]
+        known = {one_form(name): number for number, name in enumerate(in_order)}
+        number = np.array([known.get(one_form(name), -1) for name in theirs], np.int64)
         labels, instance_labels = self.labels.renumbered(number), self.instance_labels.renumbered(number)
         lost = self.labels.values[self.labels.known & ~labels.known]
         lost_anywhere = self.instance_labels.known & ~instance_labels.known

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from miue.bags.cells import UNKNOWN_WORDS, alike_names, check_formulas, is_missing, sorted_names
+from miue.bags.cells import UNKNOWN_WORDS, alike_names, check_formulas, is_missing, one_form, sorted_names
 from miue.bags.partly_known import PartlyKnown
 from miue.common.arguments import several
 from miue.common.errors import DataError, unknown_name
@@ -116,6 +116,8 @@ def read_labels(labels: LabelSequence, class_names: Sequence[str] = ()) -> tuple
             got=f"{present[texts.index(True)]!r} and {present[texts.index(False)]!r}",
             fix="write all labels in one way",
         )
+    values = [None if value is None else one_form(value) for value in values]
+    present = [value for value in values if value is not None]
     names = read_class_names(class_names) or _sorted_classes(values, present)
     unknown = next((value for value in present if value not in names), None)
     if unknown is not None:
@@ -147,7 +149,7 @@ def _sorted_classes(values: Sequence[Any], present: Sequence[str]) -> tuple[str,
 
 
 def read_class_names(names: Any) -> tuple[str, ...]:
-    """Return the names of classes, none where they are not specified.
+    """Return the names of classes, none where they are not specified; letters with marks are in one form.
 
     Raises:
         DataError: what is no list of different texts.
@@ -156,14 +158,15 @@ def read_class_names(names: Any) -> tuple[str, ...]:
     ('normal', 'tumor')
     """
     read = plain_values(() if names is None else names, "class names", "class")
-    if not all(isinstance(name, str) and name.strip() for name in read) or len(set(read)) < len(read):
+    names = tuple(one_form(name) if isinstance(name, str) else "" for name in read)
+    if not all(map(str.strip, names)) or len(set(names)) < len(names):
         raise DataError(
             item="the class names",
             wanted="a different text for each class, none of them empty",
             got=", ".join(map(repr, read)),
             fix="name each class once, as texts, the negative one first",
         )
-    return tuple(map(str, read))
+    return names
 
 
 def plain_values(values: Any, what: str = "labels", of_each: str = "bag") -> list[Any]:

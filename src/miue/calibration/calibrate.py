@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float64
 
+from miue.bags.cells import one_form
 from miue.bags.classes import numbered_classes
 from miue.bags.drawing import group_by_patient
 from miue.bags.labels import Labels, read_class_names
@@ -315,6 +316,8 @@ def _class_names(names: Sequence[str], predictions: Predictions) -> tuple[str, .
     count, of_predictions = predictions.bags.distribution.num_classes, predictions.provenance.classes
     numbers = numbered_classes(count)
     names = read_class_names(names) or of_predictions or numbers
+    if names == tuple(map(one_form, of_predictions)):
+        names = of_predictions
     wrong = [name for name in names if name in RESERVED]
     if len(names) != count or wrong:
         raise ConfigError(

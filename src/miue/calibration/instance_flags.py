@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float64
 from pydantic import BaseModel, ConfigDict, Field
 
+from miue.bags.cells import one_form
 from miue.calibration.compared import round_scores
 from miue.calibration.ranks import check_share, exact
 from miue.common.arguments import check_fields
@@ -112,9 +113,10 @@ class InstanceGoal:
         """
         if self.negative_class is None:
             return 0
-        if self.negative_class not in class_names:
+        forms, name = list(map(one_form, class_names)), one_form(self.negative_class)
+        if name not in forms:
             raise unknown_name("negative class", self.negative_class, class_names)
-        return list(class_names).index(self.negative_class)
+        return forms.index(name)
 
 
 class InstanceFlags(BaseModel):

@@ -51,6 +51,17 @@ def separate_names(values: list[str] | None) -> list[str] | None:
     return separate(values)
 
 
+def separate_classes(values: list[str] | None) -> list[str] | None:
+    """Return the names of classes of an option, with letters with marks in one form, as tables are read.
+
+    >>> separate_classes(["gru\\u0308n, blau"]) == ["gr\\u00fcn", "blau"]
+    True
+    """
+    from miue.bags.cells import one_form
+
+    return list(map(one_form, names)) if (names := separate_names(values)) else names
+
+
 Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write.", rich_help_panel=OUTPUT)]
 Overwrite = Annotated[
     bool,
@@ -203,7 +214,7 @@ ClassNames = Annotated[
         "--classes",
         metavar="NAME",
         help=f"Classes in order; the first is the negative one. {MANY_NAMES}",
-        callback=separate_names,
+        callback=separate_classes,
         rich_help_panel=LABELS,
     ),
 ]

@@ -116,9 +116,10 @@ def refuse_other_classes(item: str, own: Sequence[str], named: Sequence[str]) ->
     Raises:
         ConfigError: it does.
     """
+    from miue.bags.cells import one_form
     from miue.bags.classes import quoted_order
 
-    if list(own) != list(named):
+    if list(map(one_form, own)) != list(named):
         raise ConfigError(
             item=quoted_order(named),
             wanted=f"the classes that {item} has, in their order: {quoted_order(own)}",
@@ -196,8 +197,11 @@ def open_bags_for(model: Model, path: Path, source: Source, *, progress: bool, c
     Raises:
         ConfigError, DataError, StorageError: as ``open_bags``.
     """
+    from miue.bags.cells import one_form
+
     contract = model.contract
-    if set(source.classes or ()) == set(contract.class_names) and not (path / "store.json").exists():
+    same = set(source.classes or ()) == set(map(one_form, contract.class_names))
+    if same and not (path / "store.json").exists():
         source = replace(source, classes=list(contract.class_names))  # whose first is the negative one, as is said
     opened = open_bags(
         path,

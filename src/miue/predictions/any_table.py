@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from miue.bags.cells import one_form
 from miue.bags.classes import called_negative, check_names_given, known_labels, quoted_order
 from miue.bags.column_names import BARCODE, COORDS, OF_TCGA, lower_case, numbers_rows
 from miue.common.errors import ConfigError, DataError, first_few, missing_column
@@ -50,6 +51,7 @@ def read_any_tables(
         ConfigError: more or fewer ``classes`` than probabilities, one twice, or one that no column has.
         DataError: no column of ids or probabilities, or what cannot be read.
     """
+    classes = tuple(map(one_form, classes))
     check_names_given(classes, len(set(classes)), repr(str(bags)))
     header = read_header(bags)
     _check_classes_of_columns(header, bags, classes)
@@ -92,7 +94,7 @@ def _check_classes_of_columns(columns: Sequence[str], path: Path, classes: Seque
     """
     found = [word for word in _by_class(columns, ()) if not word.isdecimal()]
     without = [repr(word) for word in classes if word not in found] if len(found) > 1 else []
-    if len(classes) == 1 or (without and not set(classes) <= set(columns)):
+    if len(classes) == 1 or (without and not set(classes) <= set(map(one_form, columns))):
         named = f"that columns of {str(path)!r} are named after: {first_few(map(repr, found), 12)}"
         raise ConfigError(
             item=quoted_order(classes),
@@ -122,7 +124,8 @@ def _columns_left_out(columns: Sequence[str], used: Iterable[str], classes: Sequ
     return [repr(column) for word, column in _by_class(others, ()).items() if not word.isdecimal()] or [
         repr(column)
         for column in others
-        if lower_case(column) not in {*IDS, *LABELS, *PREDICTED, *PATIENTS, *POSITIVE} and column not in classes
+        if lower_case(column) not in {*IDS, *LABELS, *PREDICTED, *PATIENTS, *POSITIVE}
+        and one_form(column) not in classes
     ]
 
 
@@ -237,7 +240,7 @@ def _check_second_class(path: Path, positive: str, predicted: str) -> None:
 
 def _by_class(columns: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
     """Return the column of each class's probability, by the class's name or number."""
-    plain = {word: column for column in columns for word in classes if column == word}
+    plain = {word: column for column in columns for word in classes if one_form(column) == word}
     if classes and len(plain) == len(classes):
         return plain
     candidates = []
@@ -245,7 +248,7 @@ def _by_class(columns: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
         found = {
             match[1]: column
             for column in columns
-            if (match := re.fullmatch(rf"{prefix}_(.+)", column.strip(), re.IGNORECASE))
+            if (match := re.fullmatch(rf"{prefix}_(.+)", one_form(column.strip()), re.IGNORECASE))
             and match[1].lower() not in NO_CLASSES
         }
         if found and (not classes or set(classes) <= set(found) or all(word.isdecimal() for word in found)):

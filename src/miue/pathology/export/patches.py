@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
+from miue.bags.cells import one_form
 from miue.bags.classes import numbered_classes
 from miue.bags.coords import Coords, grid_step
 from miue.common.errors import DataError, first_few, unknown_name
@@ -171,8 +172,8 @@ def class_numbers(names: list[str], chosen: Sequence[str]) -> list[int]:
     >>> class_numbers(["normal", "Adenocarcinoma, NOS"], ["Adenocarcinoma", "NOS"])
     [1]
     """
-    whole = ", ".join(chosen)
-    return sorted({class_number(names, name) for name in ([whole] if whole in names else chosen)})
+    whole = one_form(", ".join(chosen))
+    return sorted({class_number(names, name) for name in ([whole] if whole in map(one_form, names) else chosen)})
 
 
 def class_number(names: list[str], name: str) -> int:
@@ -186,9 +187,10 @@ def class_number(names: list[str], name: str) -> int:
     >>> class_number(["class 1", "class 2", "class 3"], "2"), class_number(["normal", "benign", "tumor"], "2")
     (1, 2)
     """
-    for called in (name, f"class {name}"):
-        if called in names:
-            return names.index(called)
+    forms = list(map(one_form, names))
+    for called in map(one_form, (name, f"class {name}")):
+        if called in forms:
+            return forms.index(called)
     if name.isdigit() and int(name) < len(names):
         return int(name)
     raise unknown_name("class", name, names)

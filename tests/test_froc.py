@@ -253,6 +253,8 @@ def test_evaluate_shows_froc_and_flags(tmp_path: Path) -> None:
     assert "Sensitivity at 1/4 false positives per negative bag" in text
     assert "Sensitivity at 1 false positive per negative bag" in text
     assert "controlled risk, at most 0.1" in text
+    assert "labeled positive instances that are flagged" in text
+    assert "labeled flagged instances that are positive" in text  # flags without a label do not count
     assert "on a new negative bag, any instance is flagged with chance at most 0.1" in text
     parsed = json.loads(run("evaluate", tmp_path / "out", "--json"))
     assert 0 < parsed["froc"]["sensitivity_at_0.25"] <= parsed["froc"]["sensitivity_at_8"] <= 1

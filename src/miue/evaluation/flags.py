@@ -18,8 +18,8 @@ TITLES = {
     "negative_bags_with_a_flag": "negative bags with a flag",
     "false_positives": "flags of a negative bag, mean",
     "positive_bags_with_a_flag": "positive bags with a flag",
-    "sensitivity": "positive instances that are flagged",
-    "precision": "flagged instances that are positive",
+    "sensitivity": "labeled positive instances that are flagged",
+    "precision": "labeled flagged instances that are positive",
 }
 IN_PERCENT = {"negative_bags_with_a_flag", "positive_bags_with_a_flag", "sensitivity", "precision"}
 

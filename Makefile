@@ -57,6 +57,7 @@ bench: $(VENV)/.develop
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/ensemble.py
 	$(BIN)/python benchmarks/draws.py
+	$(BIN)/python benchmarks/methods.py
 
 $(VENV)/.created:
 	$(PYTHON) -c "import sys; sys.exit('miue needs Python 3.11 or newer; pass PYTHON=...') if sys.version_info < (3, 11) else None"

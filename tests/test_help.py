@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import fail
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -78,6 +79,21 @@ def test_names_of_an_option_may_be_repeated_or_separated_by_commas() -> None:
             if option.multiple and not set(option.opts) & set(REPEATED_ALONE):
                 assert "or separate values by commas" in option.help, (path, option.opts)
                 assert list(option.callback(None, None, ["a, b"])) == ["a", "b"], (path, option.opts)
+
+
+def test_a_second_value_of_an_option_that_takes_one_is_refused_by_every_command() -> None:
+    """The last would count and the others be dropped: 'predict --part test --part calibration' lost a part."""
+    checked = 0
+    for path, command in walk(get_command(app)):
+        single = [one for one in command.params if one.param_type_name == "option" and not one.is_flag]
+        for option in single:
+            name, values = option.opts[-1], ("7", "8")
+            said = fail(*path, name, values[0], f"{name}={values[1]}", "--", name, "9")
+            assert (f"option '{name}': expected one value, got '7' and '8'" in said) == (not option.multiple), path
+            checked += 1
+    assert checked > 100
+    same = fail("predict", "NOWHERE", "NOWHERE", "--part", "test", "--part", "test", "--out", "NEW")
+    assert "expected a trained model" in same
 
 
 WITHOUT_QUIET = {

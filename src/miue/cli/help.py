@@ -47,11 +47,12 @@ class Command(TyperCommand):
         """Return the arguments that are left over; options that mean a setting, or are of 0.1.0, are refused.
 
         Raises:
-            ConfigError: such as --epochs; it says what to write.
+            ConfigError: such as --epochs, it says what to write; an option with two values that takes one.
             StorageError: a path that the user may not read.
         """
         options = {name for parameter in self.get_params(ctx) for name in parameter.opts}
         self._refuse_former(args, options)
+        self._refuse_second_values(ctx, args)
         if any(parameter.name == "setting" for parameter in self.params):
             for word in args:
                 if name := _setting(word, options):
@@ -85,6 +86,32 @@ class Command(TyperCommand):
                     wanted="one that this command has",
                     got="one of miue 0.1.0",
                     fix=f"in its place write {now}",
+                )
+
+    def _refuse_second_values(self, ctx: Any, args: Iterable[str]) -> None:
+        """Raise where an option that takes one value has another, of which all but the last would be dropped.
+
+        Raises:
+            ConfigError: it has.
+        """
+        options = {
+            name: one for one in self.get_params(ctx) if one.param_type_name == "option" for name in one.opts
+        }
+        values: dict[str, str] = {}
+        words = iter(args)
+        for word in words:
+            if word == "--":
+                return
+            name, equals, after = word.partition("=")
+            if name not in options or options[name].is_flag:
+                continue
+            value = after if equals else next(words, "")
+            if not options[name].multiple and values.setdefault(name, value) != value:
+                raise ConfigError(
+                    item=f"option {name!r}",
+                    wanted="one value",
+                    got=f"{values[name]!r} and {value!r}",
+                    fix="write it once; 'miue COMMAND --help' says of an option if it may be repeated",
                 )
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

@@ -94,9 +94,8 @@ class Command(TyperCommand):
         Raises:
             ConfigError: it has.
         """
-        options = {
-            name: one for one in self.get_params(ctx) if one.param_type_name == "option" for name in one.opts
-        }
+        every: list[Any] = [one for one in self.get_params(ctx) if one.param_type_name == "option"]
+        options = {name: one for one in every for name in one.opts}
         values: dict[str, str] = {}
         words = iter(args)
         for word in words:

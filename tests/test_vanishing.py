@@ -19,14 +19,16 @@ from typer.testing import CliRunner
 import miue
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
+from miue.bags.ood_flags import OodFlags
 from miue.checks import vanishing
 from miue.checks.slope import Slope, fit_slope
 from miue.checks.vanishing import Vanishing, check_vanishing, nested_subsets
 from miue.cli import app
-from miue.common.errors import DataError
+from miue.common.errors import DataError, ModelError
 from miue.common.tables import read_rows
 from miue.io.store.store import write_store
-from miue.model.folder import SavedConfig
+from miue.model.folder import SavedConfig, read_config
+from miue.model.training_bags import parts_of_run
 from miue.predictions.folder import read_predictions
 from miue.predictions.provenance import TrainingRecord
 from miue.tasks import Executor, Task, run_tasks
@@ -90,9 +92,14 @@ def test_a_sentence_says_whether_a_measure_falls() -> None:
     assert replace(volume, means=(0.0, -1.0)).verdict == "falls"
     rises = replace(falls, means=(0.42, 0.26, 0.29, 0.31))
     assert ", 0.31 with 40, 74% of it, rising again from 0.26 with 10; -0.1 per" in rises.sentence((5, 10, 20, 40))
+    rises_little = replace(falls, means=(0.42, 0.26, 0.27, 0.29))  # by more than a tenth of the fall of 0.16
+    assert "rising again from 0.26 with 10" in rises_little.sentence((5, 10, 20, 40))
     assert "rising" not in replace(falls, means=(0.42, 0.26, 0.27, 0.27)).sentence((5, 10, 20, 40))
     stays = Slope("vacuity", "epistemic", (0.4, 0.3, 0.2, 0.39), -0.01, -0.02, 0.001)
     assert "vacuity (epistemic) does not fall with data" in stays.sentence((5, 10, 20, 40))
+    assert "rising" not in stays.sentence((5, 10, 20, 40))  # it did not fall
+    grows = replace(stays, means=(0.2, 0.3, 0.3, 0.4), slope=0.06, low=0.05, high=0.07)
+    assert "0.2 with 5 training bags, 0.4 with 40; +0.06 per" in grows.sentence((5, 40))  # "200% of it" is no rest
 
 
 @pytest.fixture
@@ -115,6 +122,7 @@ def test_a_run_is_refitted_to_parts_of_its_bags_and_measured_on_the_same_others(
     run: Path, split_bags: BagDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together: list[list[str]] = []
+    split_bags = replace(split_bags, patients=("",) * 80 + tuple(f"of two {row // 2}" for row in range(40)))
 
     def recorded(tasks: Sequence[Task], *more: Any, **others: Any) -> Any:
         together.append([task.name for task in tasks])
@@ -142,6 +150,16 @@ def test_a_run_is_refitted_to_parts_of_its_bags_and_measured_on_the_same_others(
     assert found.slopes[1].means[0] == pytest.approx(predicted.uncertainties()["entropy"].mean())
     fewest = miue.Model.load(tmp_path / "out" / "refit_8" / "fold_0" / "seed_3" / "run").training
     assert fewest.settings["max_epochs"] == 8 * SETTINGS["max_epochs"]  # as many updates
+    for name in ("max_epochs", "stop_patience", "lr_patience"):  # and as many until it stops or learns more slowly
+        assert fewest.settings[name] == 8 * wanted.training.settings[name] > 0
+    entropies = [
+        read_predictions(tmp_path / "out" / f"refit_{size}" / "fold_0" / "seed_3" / "predictions").bags
+        for size in found.sizes
+    ]
+    values = np.stack([one.uncertainties()["entropy"] for one in entropies])
+    whose = np.array(split_bags.patient_groups, object)[80:]
+    assert found.patients == 20
+    assert found.slopes[1] == fit_slope("entropy", values, np.log2(found.sizes), whose, 1000, 3)
     rows = read_rows(tmp_path / "out" / "vanishing.csv")
     assert [row["measure"] for row in rows] == names and float(rows[3]["slope"]) == pytest.approx(
         found.slopes[3].slope
@@ -174,6 +192,43 @@ def test_the_command_prints_sentences_or_json(run: Path, split_bags: BagDataset,
     write_store(tmp_path / "unlabeled", replace(split_bags, labels=nothing, splits=("",) * len(split_bags)))
     command[3] = str(tmp_path / "unlabeled")  # then labels are those that the training listed
     assert json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout) == content
+
+
+def test_bags_of_patients_that_the_run_learned_from_and_those_of_other_distributions_are_not_predicted(
+    run: Path, split_bags: BagDataset
+) -> None:
+    whose = {5: "of training", 90: "of training", 70: "of validation", 91: "of validation"}
+    bags = replace(
+        split_bags,
+        patients=tuple(whose.get(row, "") for row in range(120)),
+        is_ood=OodFlags.of([row == 92 for row in range(120)]),
+    )
+    saved = read_config(run)
+    for splits in (bags.splits, ("",) * 120):
+        given = replace(bags, splits=splits)
+        train, validation, test = vanishing._rows_of_parts(saved, parts_of_run(run, given), given)
+        assert train.tolist() == [*range(64)] and validation.tolist() == [*range(64, 80)]
+        assert test.tolist() == [*range(80, 90), *range(93, 120)]
+
+
+@pytest.mark.parametrize("where", ["network", "member"])
+def test_code_of_others_that_a_run_names_is_not_imported_without_trust(
+    where: str, run: Path, split_bags: BagDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a member of an ensemble it was, and ran: only the parts themselves were asked for."""
+    config = json.loads((run / "config.json").read_text())
+    if where == "network":
+        config["model"]["network"] = {"name": "Thing", "import_path": "leaves_traces:Thing", "options": {}}
+    else:
+        config["model"]["method"]["options"]["member"] = "leaves_traces:Thing"
+    (run / "config.json").write_text(json.dumps(config))
+    (tmp_path / "leaves_traces.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModelError, match="leave to run the code of others, got 'leaves_traces:Thing.*trust=True"):
+        check_vanishing(run, split_bags, tmp_path / "out", progress=False, device="cpu")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(SystemExit):
+        check_vanishing(run, split_bags, tmp_path / "out", progress=False, device="cpu", trust=True)
 
 
 def test_bags_without_those_of_the_run_are_refused(run: Path, split_bags: BagDataset, tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.tables import write_rows
 from miue.distributions.measures import MEASURES
 from miue.io.splits.splits import Splits
-from miue.model.config import Component
 from miue.model.folder import SavedConfig, read_config
 from miue.model.recipe import Recipe
 from miue.model.training_bags import PartsOfRun, parts_of_run
@@ -251,21 +250,17 @@ def _rows_of_parts(
 
 
 def _recipe(saved: SavedConfig, *, trust: bool) -> Recipe:
-    """Return what the run was trained by, without distances."""
+    """Return what the run was trained by, without distances.
 
-    def named(kind: str, component: Component) -> str:
-        component.part(kind, trust=trust)
-        return component.import_path or component.name
-
+    Raises:
+        ModelError: a part that is not of miue, or the members of an ensemble are not, without trust.
+    """
     model = saved.model
-    return Recipe(
-        named("network", model.network),
-        named("method", model.method),
-        named("encoder", model.encoder),
-        model.options(),
-        (),
-        saved.training.settings,
+    model.parts(trust=trust)
+    network, method, encoder = (
+        component.import_path or component.name for component in (model.network, model.method, model.encoder)
     )
+    return Recipe(network, method, encoder, model.options(), (), saved.training.settings)
 
 
 def _scale_epochs(recipe: Recipe, factor: float) -> Recipe:

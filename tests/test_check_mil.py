@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from miue.cli import app
 from miue.common.errors import ConfigError
 from miue.evaluation.auc import Auc
 from miue.evaluation.intervals import auroc_interval
+from miue.model.recipe import Recipe
 
 FAST: dict[str, Any] = {"options": {"encoder.width": 32}, "settings": {"max_epochs": 12, "learning_rate": 3e-3}}
 
@@ -156,7 +158,14 @@ def result(low: float, high: float) -> MILTestResult:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "verdict"), [(0.51, 0.6, "passes"), (0.4, 0.49, "fails"), (0.5, 0.6, "undecided")]
+    ("low", "high", "verdict"),
+    [
+        (0.51, 0.6, "passes"),
+        (0.4, 0.49, "fails"),
+        (0.5, 0.6, "undecided"),
+        (0.2, 0.6, "undecided"),  # of which the middle is below 0.5
+        (0.4, 0.5, "undecided"),
+    ],
 )
 def test_a_verdict_needs_an_interval_on_one_side_of_chance(low: float, high: float, verdict: str) -> None:
     assert result(low, high).verdict == verdict
@@ -171,7 +180,7 @@ def test_the_sentence_says_what_passes_and_what_does_not() -> None:
     results = (
         result(0.6, 0.7),
         MILTestResult("b", "x", Auc(0.9, 0.8, 1.0), Auc(0.1, 0.0, 0.2)),
-        MILTestResult("c", "x", *[Auc(0.5, 0.4, 0.6)] * 2),
+        MILTestResult("c", "x", *[Auc(0.55, 0.45, 0.65)] * 2),
     )
     check = MILCheck("max", "mirel", 300, (1,), results)
     assert not check.passes
@@ -181,6 +190,38 @@ def test_the_sentence_says_what_passes_and_what_does_not() -> None:
     assert "0.100 [0.000, 0.200]" in repr(check)
     assert "with seed 1." in repr(check) and "a 95 % interval" in repr(check)
     assert "with seeds 1, 2." in repr(replace(check, seeds=(1, 2)))
+
+
+def test_bags_to_train_on_to_stop_by_and_to_test_on_are_draws_of_their_own_and_the_last_alone_are_shifted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used: list[tuple[int, list[BagDataset]]] = []
+
+    def train(recipe: Recipe, bags: BagDataset, _run: Any, *, validation: BagDataset) -> Any:
+        used.append((recipe.settings["seed"], [bags, validation]))
+        return SimpleNamespace(predict=predict)
+
+    def predict(bags: BagDataset, *, progress: bool) -> Any:
+        """Probabilities that round to 1, that rank positive bags higher, shifted ones of the first test lower."""
+        used[-1][1].append(bags)
+        sign = -1 if len(used[-1][1]) == 4 and len(used) <= 2 else 1
+        negative = 10.0 ** -(25 + 5 * sign * bags.labels.values)
+        return SimpleNamespace(bags=SimpleNamespace(probabilities=np.stack([negative, 1 - negative], 1)))
+
+    monkeypatch.setattr("miue.checks.mil.train_recipe", train)
+    names = ["multi-concept", "single-concept"]
+    found = miue.check_mil(
+        "mean", "softmax", tests=names, train_bags=24, test_bags=30, seeds=[4, 5], progress=False
+    )
+    assert [(one.as_trained.value, one.shifted.value) for one in found.results] == [(1.0, 0.0), (1.0, 1.0)]
+    assert [seed for seed, _ in used] == [4, 5, 4, 5]
+    for _, sets in used:
+        assert [len(bags) for bags in sets] == [24, 6, 30, 30]
+        for number, bags in enumerate(sets):
+            poisoned = [bag["poison"] > 0 for bag in kinds(bags)]
+            assert poisoned == (bags.labels.values == (1 if number == 3 else 0)).tolist()
+    firsts = [bags.batch([0]).instances.numpy().tobytes() for _, sets in used for bags in sets]
+    assert len({*firsts}) == len(firsts) == 16
 
 
 @pytest.mark.long

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.checks.mil import FEWEST_TEST_BAGS, MILCheck, MILTestResult
+from miue.checks.mil import FEWEST_TEST_BAGS, SETTINGS, MILCheck, MILTestResult
 from miue.checks.mil_bags import MIL_TESTS
 from miue.cli import app
 from miue.common.errors import ConfigError
@@ -195,10 +195,10 @@ def test_the_sentence_says_what_passes_and_what_does_not() -> None:
 def test_bags_to_train_on_to_stop_by_and_to_test_on_are_draws_of_their_own_and_the_last_alone_are_shifted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    used: list[tuple[int, list[BagDataset]]] = []
+    used: list[tuple[dict[str, Any], list[BagDataset]]] = []
 
     def train(recipe: Recipe, bags: BagDataset, _run: Any, *, validation: BagDataset) -> Any:
-        used.append((recipe.settings["seed"], [bags, validation]))
+        used.append((dict(recipe.settings), [bags, validation]))
         return SimpleNamespace(predict=predict)
 
     def predict(bags: BagDataset, *, progress: bool) -> Any:
@@ -209,12 +209,12 @@ def test_bags_to_train_on_to_stop_by_and_to_test_on_are_draws_of_their_own_and_t
         return SimpleNamespace(bags=SimpleNamespace(probabilities=np.stack([negative, 1 - negative], 1)))
 
     monkeypatch.setattr("miue.checks.mil.train_recipe", train)
-    names = ["multi-concept", "single-concept"]
-    found = miue.check_mil(
-        "mean", "softmax", tests=names, train_bags=24, test_bags=30, seeds=[4, 5], progress=False
-    )
+    chosen: dict[str, Any] = {"tests": ["multi-concept", "single-concept"], "settings": {"max_epochs": 7}}
+    chosen |= {"train_bags": 24, "test_bags": 30, "seeds": [4, 5], "progress": False}
+    found = miue.check_mil("mean", "softmax", **chosen)
     assert [(one.as_trained.value, one.shifted.value) for one in found.results] == [(1.0, 0.0), (1.0, 1.0)]
-    assert [seed for seed, _ in used] == [4, 5, 4, 5]
+    settings = [SETTINGS | {"max_epochs": 7, "seed": seed} for seed in (4, 5, 4, 5)]
+    assert [given for given, _ in used] == settings
     for _, sets in used:
         assert [len(bags) for bags in sets] == [24, 6, 30, 30]
         for number, bags in enumerate(sets):

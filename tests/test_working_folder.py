@@ -12,6 +12,7 @@ from made_parts import ragged
 
 import miue
 from miue.common.errors import DataError
+from miue.common.working_folder import WorkingFolder
 from miue.io.handover import describe_bags, find_bags_again
 
 COHORTS = ("first", "second")
@@ -76,3 +77,21 @@ def test_instances_of_predictions_are_read_from_the_folder_in_which_they_were_op
         monkeypatch.chdir(place)
         assert np.allclose(next(iter(read.parts())).probabilities, wanted["first"])
         assert np.allclose(next(iter(chosen.parts())).probabilities, wanted["first"][: len(chosen)])
+        names = [str(name) for name in dict.fromkeys(predictions.bags.bag_ids)]
+        for later in (read.of_bags(names), read.in_order(names), read.flagged_by(lambda table: table)):
+            assert np.allclose(later.probabilities, wanted["first"])
+
+
+def test_where_the_working_folder_was_removed_features_elsewhere_are_read_and_others_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_array(tmp_path / "features", features_of(3))
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    bags = miue.load_bags(tmp_path / "features").bags
+    assert np.array_equal(np.asarray(bags.instances), features_of(3))
+    assert WorkingFolder().find(Path("a.npy")) == Path("a.npy")  # which the reader of it says is not there
+    monkeypatch.chdir(tmp_path)
+    assert np.array_equal(np.asarray(bags.instances), features_of(3))

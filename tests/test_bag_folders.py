@@ -683,14 +683,15 @@ def test_bags_of_two_folders_are_named_in_order(tmp_path: Path) -> None:
 def test_folders_of_splits_name_the_splits_of_their_bags(
     tmp_path: Path, names: tuple[str, ...], splits: tuple[str, ...]
 ) -> None:
+    root = tmp_path / "test"  # the name of the folder itself, or of one above it, is that of no bag's split
     for number, name in enumerate(names):
-        made_files.trident(tmp_path / name, f"s{number}", made_files.features_of(5, seed=number))
-    loaded = load_bags(tmp_path)
+        made_files.trident(root / name, f"s{number}", made_files.features_of(5, seed=number))
+    loaded = load_bags(root)
     assert (loaded.bags.ids, loaded.bags.splits) == (tuple(f"s{number}" for number in range(len(names))), splits)
     assert (", which name their splits, were read: " in str(loaded.notes)) == any(splits)
-    assert load_bags(tmp_path / names[0]).bags.splits == ("",)
+    assert load_bags(root / names[0]).bags.splits == ("",)
     (tmp_path / "splits.csv").write_text("slide_id,split\ns0,train\n")
-    given = load_bags(tmp_path, splits=tmp_path / "splits.csv").bags.splits
+    given = load_bags(root, splits=tmp_path / "splits.csv").bags.splits
     assert given == ("train", *("" for _ in names[1:]))
 
 

@@ -92,6 +92,7 @@ def test_where_the_working_folder_was_removed_features_elsewhere_are_read_and_ot
     gone.rmdir()
     bags = miue.load_bags(tmp_path / "features").bags
     assert np.array_equal(np.asarray(bags.instances), features_of(3))
-    assert WorkingFolder().find(Path("a.npy")) == Path("a.npy")  # which the reader of it says is not there
+    then = WorkingFolder()
     monkeypatch.chdir(tmp_path)
+    assert then.find(Path("a.npy")) == Path("a.npy")  # which the reader of it says is not there
     assert np.array_equal(np.asarray(bags.instances), features_of(3))

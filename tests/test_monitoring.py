@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,7 @@ def test_evidence_near_one_is_shown_as_a_number(tmp_path: Path) -> None:
     assert [row[table.heading.index("evidence")] for row in table.rows] == ["0.912", "10^3.7"]
     calm = replace(shown, log10_evidence=np.array([[-0.04], [-0.1]]))
     assert "The evidence nearest to an alarm was 0.912 (a); 10^4.0 would be one." in str(calm)
+    assert not calm.only_mix and calm.advice == ""
     page = render_page(calm).decode()
     assert "<td>0.794</td><td>0.912</td>" in page and "10^-" not in page and "<sup>-" not in page
 
@@ -227,6 +229,14 @@ def test_bags_that_the_model_was_trained_on_are_left_out_and_counted() -> None:
     assert (taken.trained, len(taken.ids)) == (2, 6)
     assert taken.ids[0] == str(new.bag_ids[1])
     assert taken.values["a"] == pytest.approx(new.scores["a"][[1, 2, 4, 5, 6, 7]])
+
+
+def test_bags_of_a_table_whose_patient_is_not_known_all_count() -> None:
+    new = bags_with({"a": RANDOM(0).normal(size=4)}).bags
+    known = calibrated(a=np.arange(20.0))
+    taken = Batch.of("today", replace(new, patients=np.array(["p", None, "p", None], object)), known, ("a",))
+    assert taken.patients == ("p", "", "p", "")
+    assert monitor(known, [taken]).counted.sum() == 3
 
 
 def test_new_bags_without_patients_are_named_where_calibrated_patients_have_several_bags() -> None:
@@ -298,6 +308,12 @@ def test_another_or_corrected_day_under_the_name_and_bag_ids_of_one_before_is_re
     course = add_batches(tmp_path / "monitor", calibration, [again], ("a",), chance=0.01)
     assert len(course.counted) == 3
     assert (tmp_path / "monitor" / BAGS).read_bytes() == before
+    small = batch("small", a=np.array([0.001, 2.0, -1.0]))  # it may differ by a share of 2
+    add_batches(tmp_path / "small", calibration, [small], ("a",), chance=0.01)
+    for value, is_refused in ((0.09, False), (0.12, True)):
+        again = replace(small, values={"a": np.array([value, 2.0, -1.0])})
+        with pytest.raises(DataError, match="bag 'small-0'") if is_refused else nullcontext():
+            add_batches(tmp_path / "small", calibration, [again], ("a",), chance=0.01)
 
 
 def test_a_second_call_meanwhile_is_refused_so_that_no_batch_is_lost(

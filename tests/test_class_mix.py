@@ -16,8 +16,11 @@ from scipy.stats import beta, binom
 
 from miue.calibration import Calibration, ClassMix, calibrate, decide, estimate_mix
 from miue.calibration.class_mix import CLASS_MIX
+from miue.common.errors import ConfigError
 from miue.distributions import Categorical
 from miue.monitoring import Batch, Course, monitor
+from miue.monitoring.batch import watched_scores
+from miue.monitoring.folder import add_batches
 from miue.monitoring.martingale import CUTS, log_martingale, online_p_values, power_bets, step_bets
 from miue.monitoring.page import render_page
 from miue.predictions.folder import Predictions
@@ -215,6 +218,19 @@ def test_the_mix_of_a_batch_is_that_of_one_bag_of_each_patient() -> None:
     assert course.counted.sum() == 8 + 8
     confusion = confusion_of(calibrate(held, **LESS)).tolist()  # type: ignore[arg-type]
     assert course.mix == (estimate_mix(confusion, new.bags.predicted[course.counted]),)
+
+
+def test_a_monitor_refuses_a_calibration_that_counted_other_classes_of_the_same_bags(tmp_path: Path) -> None:
+    random = np.random.default_rng(2)
+    held, new = mixed_bags(60, 0.5, random), mixed_bags(10, 0.5, random)
+    made = calibrate(held, **LESS)  # type: ignore[arg-type]
+    assert made.class_mix is not None
+    today = Batch.of("today", new.bags, made)
+    add_batches(tmp_path, made, [today], watched_scores(made), chance=0.01)
+    corrected = tuple(row[::-1] for row in made.class_mix.confusion)
+    other = made.model_copy(update={"class_mix": made.class_mix.model_copy(update={"confusion": corrected})})
+    with pytest.raises(ConfigError, match="the calibration that it began with"):
+        add_batches(tmp_path, other, [], watched_scores(made), chance=0.01)
 
 
 def test_of_three_classes_each_is_watched_and_estimated() -> None:

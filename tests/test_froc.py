@@ -148,18 +148,18 @@ def test_flags_are_measured_as_they_are_promised(guarantee: str, world: FlagWorl
 
 
 def flagged_by_hand() -> Predictions:
-    """Six negative and three positive bags, some of whose instances are flagged, not labeled or not judged.
+    """Six negative and four positive bags, some of whose instances are flagged, not labeled or not judged.
 
     Negative: three, two and no flags; one flag of a bag that is out of distribution; a bag without instances; one
     flag of a patient with the first two. Positive: one of two found; one found beside a flag without a label; one
-    whose positive instance is out of distribution.
+    whose positive instance is out of distribution; one whose only instance is flagged and labeled negative.
     """
-    flags = [[1, 1, 1], [1, 1], [0], [1], [1], [1], [1, 0, 0], [1, 1], [1]]
+    flags = [[1, 1, 1], [1, 1], [0], [1], [1], [1], [1, 0, 0], [1, 1], [1], [1]]
     given = scored_bags(
         [[float(one) for one in bag] for bag in flags],
-        [0] * 6 + [1] * 3,
-        positives=[*([0] * len(bag) for bag in flags[:6]), [1, 1, 0], [1, 0], [1]],
-        patients=["A", "A", "B", "C", "D", "A", "E", "F", "G"],
+        [0] * 6 + [1] * 4,
+        positives=[*([0] * len(bag) for bag in flags[:6]), [1, 1, 0], [1, 0], [1], [0]],
+        patients=["A", "A", "B", "C", "D", "A", "E", "F", "G", "H"],
     )
     table = given.instances
     assert table is not None
@@ -174,7 +174,7 @@ def flagged_by_hand() -> Predictions:
         is_ood=OodFlags(of_bag(8), of_bag(8)),
         flagged=table.distribution.probabilities[:, 1].numpy() == 1,
     )
-    outside = np.arange(9) == 3
+    outside = np.arange(10) == 3
     bags = replace(given.bags, is_ood=OodFlags(outside, outside))
     return Predictions(bags, table.subset(np.flatnonzero(~of_bag(4))))
 
@@ -188,7 +188,7 @@ def flagged_by_hand() -> Predictions:
         ({"guarantee": "no-false-flag", "allowed": 1, "patients": 9}, (2 / 3 + 0) / 2),
         ({"guarantee": "false-positives", "cap": 2}, (2 + 2 + 0 + 1) / 4),
         ({"guarantee": "detection"}, 0.0),
-        ({"guarantee": "recall"}, 1 / 2),  # of the only bag whose instances are all judged
+        ({"guarantee": "recall"}, 1 / 2),  # of the only bag with positive instances that are all judged
     ],
     ids=str,
 )
@@ -204,7 +204,7 @@ def test_flags_come_out_as_counted_by_hand(goal: dict[str, Any], loss: float) ->
         "false_positives": 6 / 4,
         "positive_bags_with_a_flag": 1.0,
         "sensitivity": pytest.approx(2 / 3),
-        "precision": pytest.approx(2 / 8),
+        "precision": pytest.approx(2 / 9),
     }
 
 

@@ -26,7 +26,7 @@ from miue.io.store.store import write_store
 from miue.monitoring import Batch, Course, monitor
 from miue.monitoring.folder import BAGS, COURSE, PAGE, STATE, add_batches, batch_names
 from miue.monitoring.martingale import CUTS, EXPONENTS, ODDS, log_martingale, online_p_values, step_bets
-from miue.monitoring.page import render_page
+from miue.monitoring.page import BOTTOM, HEIGHT, LEFT, WIDTH, render_page
 
 RANDOM = np.random.default_rng
 
@@ -426,6 +426,27 @@ def test_lines_of_the_page_that_share_a_color_are_drawn_differently() -> None:
     page = render_page(course).decode()
     styles = [re.search(rf"^\.s{place} \{{ (.*) \}}$", page, re.MULTILINE) for place in range(11)]
     assert len({style[1] for style in styles if style}) == 11
+
+
+def test_the_figure_has_every_bag_the_ends_of_batches_and_the_limit_where_they_are() -> None:
+    before = RANDOM(0).normal(size=200)
+    new = [batch("1", a=np.zeros(30)), batch("2", a=np.full(70, 9.0)), batch("3", a=np.full(20, 9.0))]
+    course = monitor(calibrated(a=before), new)
+    evidence, (limit,) = course.log10_evidence[:, 0], course.log10_limits
+    assert evidence.max() > limit + 5  # far above, and yet within the figure
+    page = render_page(course).decode()
+    points = re.search('<polyline class="s0" points="([^"]*)"', page)
+    assert points is not None
+    x, y = np.array([point.split(",") for point in points[1].split()], float).T
+    per_bag = (WIDTH - 8 - LEFT) / 120
+    assert x == pytest.approx(LEFT + per_bag * np.arange(1, 121), abs=0.06)
+    ends = [float(one) for one in re.findall('<line class="batch" x1="([^"]*)"', page)]
+    assert ends == pytest.approx([LEFT + per_bag * 30, LEFT + per_bag * 100], abs=0.06)
+    limits = [float(one) for one in re.findall('<line class="limit" [^>]*y1="([^"]*)"', page)]
+    per_power, zero = np.polyfit(evidence, y, 1)  # pixels are linear in the evidence, more of it is higher
+    assert per_power < 0 and y == pytest.approx(zero + per_power * evidence, abs=0.06)
+    assert limits == pytest.approx([zero + per_power * limit], abs=0.2)
+    assert y.min() > 0 and y.max() < HEIGHT - BOTTOM
 
 
 def test_each_class_has_a_line_of_its_own_on_the_page_and_one_class_mix_is_plain() -> None:

@@ -18,6 +18,7 @@ from made_flags import FlagWorld, flagged_slides, mean_loss, scored_bags
 from made_predictions import made_predictions, made_provenance
 
 from miue.bags.labels import Labels
+from miue.bags.ood_flags import OodFlags
 from miue.calibration import GUARANTEES, Calibration, InstanceGoal, PredictionSetGoal, calibrate, decide
 from miue.calibration.instance_flags import InstanceFlags, instance_scores
 from miue.calibration.instance_thresholds import fit_instance_flags
@@ -164,6 +165,27 @@ def test_probabilities_close_to_one_are_told_apart() -> None:
 
 
 # Patients
+
+
+def test_a_threshold_of_one_flags_what_is_certain_and_one_above_it_nothing() -> None:
+    rule = InstanceFlags(
+        guarantee="detection", level=0.5, score="probability", negative_class=0, threshold=1.0, allowed=0, cap=10,
+        bags=9, patients=None, left_out=0, measured=0.0, estimator=None,
+    )  # fmt: skip
+    assert rule.rule == "probability ≥ 1"  # it was "≥ 1 − 0"
+    above = rule.model_copy(update={"threshold": float(np.nextafter(1, 2))})
+    assert above.rule == "probability > 1, that is nowhere"
+    assert rule.model_copy(update={"threshold": 1 - 1e-7}).rule == "probability ≥ 1 − 1e-07"
+
+
+def test_bags_that_are_out_of_distribution_set_no_threshold() -> None:
+    given = scored_bags([[0.1 * row] for row in range(1, 10)], [0] * 9)
+    outside = np.arange(9) >= 7
+    marked = replace(given, bags=replace(given.bags, is_ood=OodFlags(outside, np.ones(9, bool))))
+    goal = InstanceGoal("no-false-flag", 0.25)
+    found = fit_instance_flags(marked, goal, ("no", "yes"))
+    assert (found.bags, found.threshold) == (7, pytest.approx(0.6))  # the 6th of 7 is exceeded
+    assert fit_instance_flags(given, goal, ("no", "yes")).threshold == pytest.approx(0.8)
 
 
 def test_a_patient_counts_once_however_many_bags_it_has() -> None:
@@ -351,6 +373,18 @@ def test_flags_are_the_same_in_memory_and_read_from_any_format(
         assert np.array_equal(read.instances.flagged, expected)  # type: ignore[arg-type]
         first = read.bags.bag_ids[:2].tolist()
         assert np.array_equal(read.instances.of_bags(first).flagged, expected[:10])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("score", ["far", "posterior_probability"])
+def test_a_score_in_memory_is_compared_as_the_float32_that_is_stored(score: str) -> None:
+    """Else the instance at whose score the threshold is would be flagged in memory, and not where it is read."""
+    given = made_predictions(60)
+    assert given.instances is not None
+    values = {"far": np.random.default_rng(1).normal(size=len(given.instances))}
+    values["error_probability"] = np.random.default_rng(2).random(len(given.instances))
+    stored = {name: one.astype(np.float32).astype(np.float64) for name, one in values.items()}
+    in_memory, read = (instance_scores(replace(given.instances, scores=one), score, 0) for one in (values, stored))
+    assert np.array_equal(in_memory, read)
 
 
 def _unlabeled(predictions: Predictions):  # type: ignore[no-untyped-def]

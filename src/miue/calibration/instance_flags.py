@@ -184,7 +184,7 @@ class InstanceFlags(BaseModel):
         is_probability = self.score in (PROBABILITY, POSTERIOR)
         if is_probability and self.threshold > 1:
             return f"{self.score} > 1, that is nowhere"
-        near_one = is_probability and self.threshold > 0.9999
+        near_one = is_probability and 0.9999 < self.threshold < 1
         return f"{self.score} ≥ {f'1 − {1 - self.threshold:.2g}' if near_one else f'{self.threshold:.4g}'}"
 
     @property

@@ -14,6 +14,7 @@ import miue
 from miue.common.errors import DataError
 from miue.common.working_folder import WorkingFolder
 from miue.io.handover import describe_bags, find_bags_again
+from miue.predictions.stored_instances import StoredInstances
 
 COHORTS = ("first", "second")
 
@@ -71,7 +72,7 @@ def test_instances_of_predictions_are_read_from_the_folder_in_which_they_were_op
     assert not np.allclose(wanted["first"], wanted["second"])
     monkeypatch.chdir(tmp_path / "first")
     read = miue.read_predictions("predictions").instances
-    assert read is not None and len(next(iter(read.parts()))) == 5
+    assert isinstance(read, StoredInstances) and len(next(iter(read.parts()))) == 5
     chosen = read.of_bags([str(read.bag_ids[0])])
     for place in (tmp_path / "second", tmp_path):
         monkeypatch.chdir(place)

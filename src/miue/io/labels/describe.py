@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from miue.bags.column_names import BAG
 from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
 from miue.common.escapes import visible
 from miue.common.plural import plural
 
@@ -39,7 +40,18 @@ def describe_labels(bags: BagDataset, columns: Mapping[str, str]) -> str:
     said = f"{len(counts):,}"
     if 0 < alone < len(bags):
         said += f" with those of {plural(alone, 'bag')} without a patient of another name"
+    if differ := _of_several_classes(owners, bags.labels):
+        said += f"; {differ:,} with bags of different classes"
     return f"{text}, patients: column {columns['patient']!r} ({said})"
+
+
+def _of_several_classes(owners: Sequence[str], labels: Labels) -> int:
+    """Return how many patients have bags of different classes, as in a cohort of normal and tumor slides."""
+    classes: dict[str, set[int]] = {}
+    for owner, label, known in zip(owners, labels.values.tolist(), labels.known.tolist(), strict=True):
+        if known:
+            classes.setdefault(owner, set()).add(label)
+    return sum(len(of_one) > 1 for of_one in classes.values())
 
 
 def describe_patients_alike(bags: BagDataset) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any, TypeGuard, get_type_hints
@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
 
-from miue.common.errors import ConfigError
+from miue.common.errors import ConfigError, unknown_name
 from miue.common.option_types import Option
 
 OBJECTS = (
@@ -28,6 +28,18 @@ OBJECTS = (
     "callable_type",
 )
 """Errors of types that no option can have the value of."""
+
+OTHER_NAMES = {
+    "members": "size",
+    "n_members": "size",
+    "num_members": "size",
+    "n_estimators": "size",
+    "ensemble_size": "size",
+    "samples": "draws",
+    "n_samples": "draws",
+    "num_samples": "draws",
+}
+"""Options by what other tools call them, for messages."""
 
 QUOTED = "; on the command line quote what is meant as a text: --set 'key=\"5\"'"
 
@@ -124,3 +136,15 @@ def _type_of(parameter: inspect.Parameter, make: Callable[..., Any]) -> Any:
         return get_type_hints(alone, globalns=known, include_extras=True)[parameter.name]
     except (NameError, TypeError, AttributeError, SyntaxError):
         return Any
+
+
+def unknown_option_name(key: str, known: Iterable[str]) -> ConfigError:
+    """Return the error for an option that does not exist, naming the one that was meant or the nearest.
+
+    Args:
+        key: "method.members", say.
+        known: options that exist, likewise.
+    """
+    kind, _, name = key.partition(".")
+    options, other = list(known), f"{kind}.{OTHER_NAMES.get(name, '')}"
+    return unknown_name("option", key, options, other if other in options else None)

@@ -12,9 +12,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from miue.bags.segments import BagBatch
-from miue.common.errors import ConfigError, unknown_name
+from miue.common.errors import ConfigError
 from miue.common.option_types import Option
-from miue.common.option_values import check_value
+from miue.common.option_values import check_value, unknown_option_name
 from miue.common.parts import METHODS
 from miue.common.registry import part_at
 from miue.common.seeds import derive_seed
@@ -140,7 +140,6 @@ def _check_options(method: type[Method], options: dict[str, Option]) -> dict[str
     known = {name: parameter for name, parameter in parameters.items() if name != "network"}
     for name in options:
         if name not in known:
-            raise unknown_name(
-                "option", f"method.{name}", [f"method.{option}" for option in ("size", "member", *known)]
-            )
+            options_there = [f"method.{option}" for option in ("size", "member", *known)]
+            raise unknown_option_name(f"method.{name}", options_there)
     return {name: check_value(f"method.{name}", known[name], method, value) for name, value in options.items()}

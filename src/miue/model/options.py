@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import nn
 
-from miue.common.errors import ConfigError, unknown_name
+from miue.common.errors import ConfigError
 from miue.common.option_types import Option
-from miue.common.option_values import check_value, is_finite_option, is_option, plain_option
+from miue.common.option_values import check_value, is_finite_option, is_option, plain_option, unknown_option_name
 from miue.model.part import Part
 
 FILLED_IN = {
@@ -97,7 +97,7 @@ def unknown_option(key: str, *parts: Part) -> ConfigError:
     """Return the error for an option that none of the parts has, naming the nearest."""
     known = [f"{part.kind}.{name}" for part in parts for name in option_parameters(part)]
     if known:
-        return unknown_name("option", key, known)
+        return unknown_option_name(key, known)
     return ConfigError(
         item=f"option {key!r}",
         wanted=f"no options: {parts[0].kind} {parts[0].name!r} has none",

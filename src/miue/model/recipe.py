@@ -46,6 +46,7 @@ OTHER_NAMES = {
     "batch_size": "bags_per_update",
     "wd": "weight_decay",
     "members": "method.size",
+    "n_members": "method.size",
     "hidden": "network.hidden",
 }
 """Settings and options by what other tools call them, for messages."""

@@ -418,6 +418,22 @@ def test_the_page_says_what_is_the_case_and_escapes_names() -> None:
     assert "Check scanner" not in calm
 
 
+def test_the_lines_of_the_page_begin_at_one_so_that_a_single_bag_is_drawn_and_1_is_always_on_the_axis() -> None:
+    one = monitor(calibrated(a=np.arange(50.0)), [batch("monday", None, a=np.array([20.5]))])
+    page = render_page(one).decode()
+    points = re.search(r'points="([^"]*)"', page)
+    neutral = re.search(r'<text x="40" y="([\d.]+)" text-anchor="end">10<tspan dy="-4">0</tspan>', page)
+    assert points and neutral
+    start, end = (tuple(map(float, point.split(","))) for point in points[1].split())
+    assert start[0] == 46 and start[1] == pytest.approx(float(neutral[1]) - 4) and end[0] == 952
+    assert ">1 bag</text>" in page
+    strong = render_page(course_of("monday", 40.0)).decode()
+    far = render_page(replace(one, log10_evidence=np.array([[90.0]]))).decode()
+    for text in (strong, far):
+        assert '<tspan dy="-4">0</tspan>' in text
+    assert "lower evidence is drawn there" in page
+
+
 def test_lines_of_the_page_that_share_a_color_are_drawn_differently() -> None:
     random = RANDOM(5)
     held = {f"score_{place:02}": random.normal(size=50) for place in range(11)}
@@ -536,6 +552,8 @@ def test_the_page_fits_a_phone_with_the_latest_part_of_the_figure_in_view_and_wh
                 assert figure["x"] + figure["width"] == pytest.approx(frame["x"] + frame["width"], abs=1)
                 label = page.locator("svg text", has_text="alarm").locator("visible=true").last.bounding_box()
                 assert frame["x"] <= label["x"] < frame["x"] + frame["width"]
+                size = "parseFloat(getComputedStyle(document.querySelector('svg text')).fontSize)"
+                assert page.evaluate(size) * figure["width"] / 960 >= 11  # pixels on the screen
                 page.close()
             for scheme in ("light", "dark"):
                 page = browser.new_page(viewport={"width": 660, "height": 900}, color_scheme=scheme)
@@ -546,5 +564,47 @@ def test_the_page_fits_a_phone_with_the_latest_part_of_the_figure_in_view_and_wh
                 )
                 assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
                 page.close()
+        finally:
+            browser.close()
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_many_scores_of_a_class_mix_are_readable_on_a_phone_and_on_paper(tmp_path: Path) -> None:
+    where = chromium()
+    if where is None:
+        pytest.skip("needs Chromium or Chrome")
+    api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+    names = ("relative_mahalanobis_mean", *(f"uncertainty_{place}" for place in range(7)))
+    names += tuple(f"class_mix_{place}" for place in range(3))
+    course = monitor(
+        calibrated(**{name: np.arange(60.0) for name in names}),
+        [batch("monday in the second hospital", None, **{name: np.arange(100.0, 120) for name in names})],
+    )
+    (tmp_path / "page.html").write_bytes(render_page(course))
+    with api.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=where, args=["--no-sandbox"])
+        try:
+            page = browser.new_page(viewport={"width": 390, "height": 800})
+            page.goto((tmp_path / "page.html").as_uri())
+            labels = page.locator("svg text", has_text="alarm").locator("visible=true")
+            assert labels.all_text_contents() == ["alarm of the uncertainties; below: of the class mix"]
+            frame, first = (
+                page.locator(name).first.bounding_box() for name in (".scroll:has(svg)", "section:last-of-type td")
+            )
+            assert first["width"] < 0.6 * frame["width"]  # beside the name, numbers are in view
+            page.set_viewport_size({"width": 660, "height": 900})
+            page.emulate_media(media="print")
+            assert page.evaluate(
+                "[...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)"
+            )
+            lines = page.evaluate(
+                """(cell => { const text = cell.firstChild, range = document.createRange();
+                    return [...text.data.matchAll(/\\w+/g)].filter(word => {
+                        range.setStart(text, word.index); range.setEnd(text, word.index + word[0].length);
+                        return range.getClientRects().length > 1; }).map(word => word[0]); })(
+                    document.querySelector('section:last-of-type td:last-child'))"""
+            )
+            assert lines == []  # no name is broken
         finally:
             browser.close()

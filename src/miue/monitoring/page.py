@@ -79,7 +79,7 @@ def render_page(course: Course) -> bytes:
         limits=limits,
         limits_text=limits_text,
         ends=[frame.x(end) for end in ends[:-1].tolist()],
-        ticks=[(frame.y(float(power)), power) for power in range(int(LOWEST), int(top) + 1, step)],
+        ticks=[(frame.y(float(power)), power) for power in range(int(LOWEST), int(top) + 1) if power % step == 0],
         width=WIDTH,
         height=HEIGHT,
         left=LEFT,
@@ -103,7 +103,8 @@ def _line(course: Course, column: int, frame: Frame) -> Line:
     """Return the line of a score; of many bags every k-th is drawn, and the last."""
     evidence = course.log10_evidence[:, column]
     drawn = np.unique(np.append(np.arange(0, len(evidence), max(1, len(evidence) // POINTS)), len(evidence) - 1))
-    points = " ".join(f"{frame.x(row + 1)},{frame.y(float(evidence[row]))}" for row in drawn.tolist())
+    start = f"{frame.x(0)},{frame.y(0.0)}"  # the evidence before the first bag is 1
+    points = " ".join([start, *(f"{frame.x(row + 1)},{frame.y(float(evidence[row]))}" for row in drawn.tolist())])
     score = course.scores[column]
     color, dash = _look(course.scores, score)
     alarm = course.alarms.get(score, "")

@@ -38,7 +38,7 @@ from miue.report.pairs import PairTable, compare_methods, list_methods
 from miue.report.report import no_track
 from miue.report.runs import compare, named_runs
 from miue.report.summaries import LevelSummary
-from miue.report.verdict import judge_run
+from miue.report.verdict import Verdict, judge_run, shared_sentences
 
 pytestmark = pytest.mark.usefixtures("small_plotly")
 
@@ -173,6 +173,14 @@ def test_methods_are_compared_by_paired_differences() -> None:
     assert differences[0].startswith("other compared with m: accuracy +10.0 points (")
     _, differences = judged(certain(0.9, 90), certain(0.9, 90, method="other"))
     assert differences == ["other compared with m: no difference can be shown."]
+
+
+def test_each_verdict_says_its_answer_itself_and_only_what_follows_is_said_once() -> None:
+    """Two methods that are right on as many bags have the same answer, which must not end in the small print."""
+    first, second = (judged(certain(0.9, 90, method=name))[0] for name in ("m", "other"))
+    assert first[0] == second[0] and first[0].startswith("Accuracy 90.0")
+    verdicts = [Verdict("m", first), Verdict("other", second)]
+    assert shared_sentences(verdicts) == first[1:]
 
 
 def differing(*correct: int) -> tuple[list[Difference], list[PairTable]]:

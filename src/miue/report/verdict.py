@@ -64,10 +64,13 @@ class Verdict:
 
 
 def shared_sentences(verdicts: Sequence[Verdict]) -> list[str]:
-    """Return the sentences that hold for every one of several verdicts, to be said once."""
+    """Return the sentences that hold for every one of several verdicts, to be said once.
+
+    The first sentence of a verdict is its answer, which each says itself.
+    """
     if len(verdicts) < 2:
         return []
-    return [text for text in verdicts[0].sentences if all(text in one.sentences for one in verdicts)]
+    return [text for text in verdicts[0].sentences[1:] if all(text in one.sentences[1:] for one in verdicts)]
 
 
 def judge_run(

@@ -456,6 +456,7 @@ def test_worklist_and_report_count_flags_and_say_the_promise(on_slides: Predicti
     page = (tmp_path / "report.html").read_text()
     assert promise in page
     assert "Positive instances found (FROC)" in page
+    assert "found\u00a0% ↑ at 0.25<" in page and "at 0.25\u00a0%" not in page  # 0.25 is no percentage
     assert "flagged_patches" not in worklist(replace(on_slides, instances=None)).rows[0]
     assert set(made.not_judged.values()) & {"the calibration has no such rule"}
     assert "the model is not calibrated" not in made.not_judged.values()

@@ -15,7 +15,8 @@ from miue.report.metrics_table import Cell, MetricsTable, footnote
 from miue.report.runs import Run
 
 TITLES = {**FROC_TITLES, **FLAG_TITLES}
-HEADINGS = {name: name.replace("sensitivity_at_", "at ").replace("froc", "FROC") for name in FROC_TITLES} | {
+HEADINGS = {name: name.replace("sensitivity_at_", "found\u00a0% ↑ at ") for name in FROC_TITLES} | {
+    "froc": "FROC\u00a0% ↑",
     "loss": "promised loss ↓",
     "negative_bags_with_a_flag": "negative bags with a flag\u00a0% ↓",
     "false_positives": "flags of a negative bag ↓",
@@ -40,9 +41,7 @@ def instances_table(runs: Sequence[Run], levels: Sequence[LevelEvaluation | None
     names = [name for name in TITLES if any(name in metrics for _, metrics in rows)]
     if not names:
         return None
-    table = MetricsTable(
-        [(HEADINGS[name] + ("\u00a0% ↑" if name in FROC_TITLES else ""), TITLES[name]) for name in names]
-    )
+    table = MetricsTable([(HEADINGS[name], TITLES[name]) for name in names])
     nothing = Metric.undefined("no labels or no flags of instances")
     for title, metrics in rows:
         table.rows.append((title, [_cell(table, name, metrics.get(name, nothing)) for name in names], ""))

@@ -22,6 +22,7 @@ from miue.predictions.error_model import ERROR_PROBABILITY
 from miue.predictions.table import PredictionTable
 
 HISTOGRAM_BINS = 40
+NARROWEST = 1e-4  # range of a histogram, as a part of its largest value
 ITEMS_OF_A_POINT = 30  # of the reliability diagram, as far as that gives 5 to 10 points
 FAR = "how far its features are from those of the training instances"
 DISTANCE_TEXTS = {
@@ -137,7 +138,9 @@ def _distribution(ranking: Ranking, items: Items) -> dict[str, Any]:
     sets = [one for one in sets if one[2].any()]
     sets += [(name, "out", items.is_out & items.of_set(name)) for name in items.ood_sets]
     low, high = float(ranking.values[0]), float(ranking.values[-1])
-    edges = np.linspace(low, high if high > low else low + 1e-9, HISTOGRAM_BINS + 1)
+    if high - low <= NARROWEST * max(abs(low), abs(high)):  # edges must differ on a screen
+        high = low + max(0.1 * abs(low), 0.01)
+    edges = np.linspace(low, high, HISTOGRAM_BINS + 1)
     groups = []
     for name, kind, chosen in sets:
         values = ranking.among(chosen).values

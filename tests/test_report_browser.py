@@ -284,6 +284,8 @@ def test_one_bag_is_not_called_bags(browser: Any, tmp_path: Path) -> None:
     write_report(out, [("x", made_predictions(1))], resampling=Resampling(20))
     shown = Opened(browser, out)
     assert shown.text("#reliability-groups") == "Here, each point stands for 1 bag."
+    assert "of predictions of 1 bag." in shown.text("header") and shown.text("#bags-count") == "1 of 1 bag"
+    assert shown.page.text_content("#cases .shown") == "Shown: attention mirel, seed 42."  # none is listed
     shown.context.close()
 
 
@@ -773,3 +775,106 @@ def test_flagged_instances_are_marked_counted_and_filtered_with_their_promise(
     assert page.is_visible("#bag-plot") and not page.is_visible("#bag-none")
     assert shown.complaints == []
     shown.context.close()
+
+
+LONG = "tubulovillous adenoma with high-grade dysplasia, of the ascending colon"
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_long_names_are_broken_into_lines_that_no_figure_cuts_off(
+    browser: Any, tmp_path: Path, width: int
+) -> None:
+    classes, methods = ("normal mucosa", LONG), (LONG, f"{LONG}, trained again")
+    made = [
+        made_predictions(40, seed=n, ood_set=f"of {LONG}", provenance=Provenance(method=method, classes=classes))
+        for n, method in enumerate(methods)
+    ]
+    write_report(tmp_path / "r.html", [(f"p{n}", one) for n, one in enumerate(made)], resampling=Resampling(20))
+    shown = Opened(browser, tmp_path / "r.html", width)
+    for measure in ("", "differential_entropy"):
+        shown.page.select_option("#choose-measure", measure)
+        assert texts_cut_off(shown) == []
+    shown.page.locator("#bags-table tbody button").first.click()
+    assert texts_cut_off(shown) == []
+    assert str(shown.page.locator("#bag-plot .ytitle").text_content()).startswith("probability of")
+    rows = shown.page.locator("#bag .measures tbody th")
+    assert f"P({LONG})" in rows.all_inner_texts()
+    assert rows.evaluate_all("all => all.every(one => one.scrollWidth <= one.clientWidth)")
+    assert shown.complaints == []
+    shown.context.close()
+
+
+def texts_cut_off(shown: Opened) -> list[str]:
+    """Texts of figures that reach beyond their figure."""
+    return list(
+        shown.page.evaluate(
+            """[...document.querySelectorAll('.js-plotly-plot:not([hidden])')].flatMap(plot => {
+                const all = plot.getBoundingClientRect();
+                return [...plot.querySelectorAll('svg.main-svg text')].filter(text => {
+                    const box = text.getBoundingClientRect();
+                    return box.width && (box.left < all.left - 1 || box.right > all.right + 1 ||
+                                         box.top < all.top - 1 || box.bottom > all.bottom + 1);
+                }).map(text => plot.id + ': ' + text.textContent);
+            })"""
+        )
+    )
+
+
+def test_a_long_name_hides_neither_its_end_nor_that_the_deferred_bag_is_incorrect(
+    browser: Any, tmp_path: Path
+) -> None:
+    write_report(
+        tmp_path / "r.html", [("x", made_predictions(60, name="TCGA-" + 30 * "A7X9"))], resampling=Resampling(20)
+    )
+    for width in (1280, 390):
+        shown = Opened(browser, tmp_path / "r.html", width)
+        assert shown.page.locator(".chips .wrong").count() >= 1
+        fits = "one.scrollWidth <= one.clientWidth && one.getBoundingClientRect().right <= innerWidth"
+        assert shown.page.locator(".chips button").evaluate_all(f"all => all.every(one => {fits})")
+        shown.context.close()
+
+
+def test_a_link_to_a_section_leads_there_from_an_open_bag_and_back_closes_the_first_bag(opened: Opened) -> None:
+    page = opened.page
+    page.emulate_media(reduced_motion="reduce")
+    row = page.locator("#bags-table tbody button").first
+    row.click()
+    page.go_back()
+    page.wait_for_selector("#bag", state="hidden")
+    assert "#bag=" not in page.url
+    page.locator("#bags-table tbody button").first.click()
+    page.click("nav a[href='#reliability']")
+    page.wait_for_selector("#bag", state="hidden")
+    box = page.locator("#reliability").bounding_box()
+    assert box is not None and 0 <= box["y"] < 200
+    page.go_back()
+    page.wait_for_selector("#bag")
+
+
+def test_the_score_that_all_bags_share_is_drawn_as_a_bar_at_its_value(browser: Any, tmp_path: Path) -> None:
+    for value in (0.3, 0.0):
+        given = made_predictions(30)
+        same = replace(given, bags=replace(given.bags, scores={"knn_mean": np.full(30, value)}))
+        write_report(tmp_path / "r.html", [("x", same)], resampling=Resampling(20))
+        shown = Opened(browser, tmp_path / "r.html")
+        shown.page.select_option("#choose-measure", "knn_mean")
+        low, high = shown.page.evaluate("document.getElementById('distributions-plot').layout.xaxis.range")
+        assert value - 0.01 <= low < high <= value + 0.05
+        assert 0.2 * (high - low) > value - low
+        shown.context.close()
+
+
+def test_the_legend_has_the_order_of_the_predictions_in_every_figure(opened: Opened) -> None:
+    names = opened.page.locator("#verdict h3").all_inner_texts()[:3]
+    for figure in ("reliability", "coverage"):
+        assert opened.page.locator(f"#{figure}-plot .legendtext").all_text_contents() == names
+
+
+def test_after_printing_the_provenance_is_as_it_was(opened: Opened) -> None:
+    provenance = "document.querySelector('#provenance details').open"
+    for before in (False, True):
+        opened.page.evaluate(f"{provenance} = {str(before).lower()}")
+        opened.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        assert opened.page.evaluate(provenance)
+        opened.page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+        assert opened.page.evaluate(provenance) == before

@@ -1,5 +1,7 @@
 // One bag: every run's prediction of it, its instances as a map or as bars, and pictures.
 const IN_TABLE = 100; // instances listed as numbers
+const BESIDE_BARS = 14; // letters beside half a figure, also on paper
+const BESIDE_MAP = 28;
 const HATCHED = 200; // bars that are wide enough for a pattern and a gap between them
 
 function openBag(bag) {
@@ -16,19 +18,25 @@ function openBag(bag) {
 }
 
 function closeBag() { // the focus returns to the row of the bag
+  if (location.hash.startsWith("#bag=")) history.pushState(null, "", "#bags");
+  hideBag().focus();
+}
+
+function hideBag() { // returns the row of the bag that was open
   const bag = table.open;
   table.open = -1;
   byId("bag").hidden = true;
-  if (location.hash.startsWith("#bag=")) history.pushState(null, "", "#bags");
   const place = matchingBags().indexOf(bag);
   if (place >= 0) table.page = Math.floor(place / ROWS);
   drawBags();
-  (byId("bags-table").querySelector(`[data-bag="${bag}"]`) ?? byId("bags-search")).focus();
+  return byId("bags-table").querySelector(`[data-bag="${bag}"]`) ?? byId("bags-search");
 }
 
 function openLinked() { // the bag that the address names
-  if (!location.hash.startsWith("#bag=")) {
-    if (table.open >= 0 && location.hash !== "") closeBag();
+  if (!location.hash.startsWith("#bag=")) { // a link to a section, or Back: the page must not scroll to the table
+    const within = byId("bag").contains(document.activeElement);
+    const row = table.open >= 0 ? hideBag() : null;
+    if (within) row?.focus({ preventScroll: true });
     return;
   }
   const name = linkedName();
@@ -222,12 +230,16 @@ function drawBars(shown, names) {
   const bars = { type: "bar", x, hovertext: hover, hoverinfo: "text", marker: { line: edges, color: x.map((_, place) => instanceColor(shown, place)), pattern: { shape: x.map((_, place) => (wide && instanceKind(shown, place) === "label unknown" ? "/" : "")), solidity: 0.45 } }, showlegend: false };
   drawPlot("bag-plot", [{ ...bars, y: shown.probability }, { ...bars, y: shown.uncertainty, yaxis: "y2" }], {
     xaxis: axis("instance", { anchor: "y2", nticks: Math.min(24, x.length), tickformat: "d", ...(x.length > 24 ? {} : { tickvals: x }) }),
-    yaxis: axis(plain(names.probability), { domain: [0.56, 1], range: [0, 1] }),
-    yaxis2: axis(plain(names.uncertainty), { domain: [0, 0.44], rangemode: "tozero" }),
+    yaxis: axis("", { domain: [0.56, 1], range: [0, 1], title: beside(names.probability) }),
+    yaxis2: axis("", { domain: [0, 0.44], rangemode: "tozero", title: beside(names.uncertainty) }),
     bargap: wide ? 0.25 : 0,
   });
   const kinds = [...new Set(shown.position.map((_, place) => instanceKind(shown, place)))].join(", ");
   byId("bag-caption").textContent = `Top: ${names.probability} of each instance by itself. Bottom: its ${names.uncertainty}, higher where less certain. Instances in this bag: ${kinds}. Dark bars are ${classCount === 2 ? data.classes[1] : `not ${data.classes[0]}`}, light ones ${data.classes[0]}, ${wide ? "hatched" : "gray"} ones of unknown label, orange ones out of distribution.${shown.flagged ? " Bars with a frame are flagged." : ""}`;
+}
+
+function beside(name) { // the title of an axis that is half as high as the figure
+  return { text: wrapped(name, BESIDE_BARS), standoff: 8, font: { size: 13 } };
 }
 
 function drawMap(shown, x, y, names, [everyX, everyY]) { // the grid is that of all instances, whichever are shown
@@ -238,7 +250,7 @@ function drawMap(shown, x, y, names, [everyX, everyY]) { // the grid is that of 
   const wide = Math.round((Math.max(...everyX) - Math.min(...everyX)) / step) + 1, high = Math.round((Math.max(...everyY) - Math.min(...everyY)) / step) + 1;
   const [start, end] = by === "probability" ? [0, 1] : data.instances.ranges[Number(byId("bag-run").value)]; // as exported heatmaps have it
   const look = by === "probability" ? { colorscale: "Cividis" } : { colorscale: "YlOrRd", reversescale: true };
-  const scale = { ...look, zmin: start, zmax: end, cmin: start, cmax: end, colorbar: { title: { text: plain(names[by]), side: "right" }, thickness: 14 } };
+  const scale = { ...look, zmin: start, zmax: end, cmin: start, cmax: end, colorbar: { title: { text: wrapped(names[by], BESIDE_MAP), side: "right" }, thickness: 14 } };
   const square = { xaxis: axis("x, level-0 pixels", { constrain: "domain" }), yaxis: axis("y", { autorange: "reversed", scaleanchor: "x", constrain: "domain" }) };
   const cells = wide * high;
   const scattered = Math.max(wide, high) > 150 && everyX.length < cells / 50; // on no grid, so that a cell is hardly a dot

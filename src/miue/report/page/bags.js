@@ -102,7 +102,7 @@ function drawBags() {
   table.page = Math.min(table.page, pages - 1);
   byId("bags-table").tHead.replaceChildren(element("tr", {}, ...COLUMNS.map(headCell)));
   byId("bags-table").tBodies[0].replaceChildren(...bags.slice(table.page * rows, (table.page + 1) * rows).map((bag) => bagRow(bag, run)));
-  byId("bags-count").textContent = `${count(bags.length)} of ${count(bagCount)} bags` + (bags.length ? "" : "; change the search or the choice under Show");
+  byId("bags-count").textContent = `${count(bags.length)} of ${count(bagCount)} bag${bagCount === 1 ? "" : "s"}` + (bags.length ? "" : "; change the search or the choice under Show");
   byId("bags-page").textContent = `page ${count(table.page + 1)} of ${count(pages)}`;
   byId("bags-back").disabled = table.page === 0;
   byId("bags-next").disabled = table.page === pages - 1;

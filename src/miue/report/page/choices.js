@@ -61,8 +61,9 @@ function sayChoices() { // what a printed page shows, below each heading
   const search = byId("bags-search").value.trim();
   const threshold = level === "bags" ? acceptedUpTo(run) : null;
   const sorted = COLUMNS.find((one) => one.key === table.sort);
+  const listed = document.querySelectorAll(".cases:not([hidden]) li").length;
   const texts = {
-    cases: `Shown: ${title}; the first ${count(document.querySelectorAll(".cases:not([hidden]) li").length)}.`,
+    cases: `Shown: ${title}${listed ? `; the first ${count(listed)}` : ""}.`,
     reliability: `Shown: all predictions; ${level}.`,
     coverage: `Shown: all predictions; ${level}. The numbers: ${title}; by ${by("confidence")}; coverage ${byId("coverage-share").textContent}${threshold === null ? "" : `, accepted up to ${decimal(threshold)}`}.`,
     distributions: `Shown: ${title}; ${level}; ${by("ood")}.`,

@@ -52,7 +52,7 @@ function drawCoverage() {
     const traces = [...bandOf(curves[chosen], chosen), ...drawn.map(({ curve, run }) => ({
       x: curve.accepted.map((accepted) => accepted / curve.total),
       y: curve.errors.map((errors, place) => errors / curve.accepted[place]),
-      name: plain(data.runs[run].title),
+      name: wrapped(data.runs[run].title, IN_LEGEND),
       mode: "lines",
       line: runLine(run, run === chosen ? 3 : 1.8),
       hovertemplate: `${plain(data.runs[run].title).replaceAll("%{", "% {")}<br>accept %{x:.0%}: %{y:.1%} incorrect<extra></extra>`,

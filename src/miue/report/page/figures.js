@@ -22,6 +22,20 @@ function plain(text) { // plotly reads tags in texts; these must show as they ar
   return String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
 
+function wrapped(text, width, most = 3) { // in lines, as plotly breaks none itself and cuts off what does not fit
+  const lines = [""];
+  for (const word of String(text).split(/\s+/)) {
+    const last = lines[lines.length - 1];
+    if (last === "" || last.length + 1 + word.length <= width) lines[lines.length - 1] = last === "" ? word : last + " " + word;
+    else lines.push(word);
+  }
+  const short = lines.flatMap((line) => line.match(new RegExp(`.{1,${width}}`, "gu")) ?? [""]);
+  if (short.length > most) short[most - 1] = short[most - 1].slice(0, width - 1) + "…";
+  return short.slice(0, most).map(plain).join("<br>");
+}
+
+const IN_LEGEND = 34; // letters of a line
+
 function axis(title, more = {}) {
   const lines = { gridcolor: color("line"), linecolor: color("line"), zerolinecolor: color("line") };
   return { title: { text: title, standoff: 8 }, automargin: true, ...lines, ...more };
@@ -36,7 +50,7 @@ function drawPlot(id, traces, layout) {
     hovermode: "closest",
     hoverlabel: { bgcolor: color("card"), bordercolor: color("line"), font: { color: color("ink") } },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: color("quiet"), activecolor: color("ink") },
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
+    legend: { orientation: "h", traceorder: "normal", y: 1.02, yanchor: "bottom", x: 0 },
     ...layout,
   };
   const buttons = [["toImage", "zoom2d", "pan2d", "resetScale2d"]];
@@ -65,7 +79,7 @@ function drawReliability() {
     const text = counts.map((one, group) =>
       `${plain(data.runs[run].title)}<br>mean probability ${percent(confidence[group])}<br>correct ${percent(accuracy[group])} (${percent(low[group])} to ${percent(high[group])})<br>${count(one)} items`);
     const array = high.map((end, group) => end - accuracy[group]), arrayminus = low.map((end, group) => accuracy[group] - end);
-    traces.push({ name: plain(data.runs[run].title), hovertext: text, hoverinfo: "text", x: confidence, y: accuracy, mode: "lines+markers", line: runLine(run, 1.5), marker: { size: 8 }, error_y: { type: "data", symmetric: false, array, arrayminus, thickness: 1.5, width: 4, color: runColor(run) } });
+    traces.push({ name: wrapped(data.runs[run].title, IN_LEGEND), hovertext: text, hoverinfo: "text", x: confidence, y: accuracy, mode: "lines+markers", line: runLine(run, 1.5), marker: { size: 8 }, error_y: { type: "data", symmetric: false, array, arrayminus, thickness: 1.5, width: 4, color: runColor(run) } });
     sizes.push(...counts);
   });
   const none = reasons.length === levels.length;
@@ -100,10 +114,10 @@ function drawDistributions() {
     const x = [edges[0], ...edges], y = [0, ...group.share, 0]; // from the axis up, along, and down again
     const text = y.map((share) => `${plain(group.name)}<br>${percent(share)} of ${count(group.count)} items`);
     const dash = group.kind === "unknown" ? "dot" : "solid";
-    return { x, y, name: plain(group.name), line: { color: shade, shape: "hv", width: 2, dash }, fill: "tozeroy", fillcolor: faint(shade, 0.18), mode: "lines", hovertext: text, hoverinfo: "text+x", showlegend: true };
+    return { x, y, name: wrapped(group.name, IN_LEGEND), line: { color: shade, shape: "hv", width: 2, dash }, fill: "tozeroy", fillcolor: faint(shade, 0.18), mode: "lines", hovertext: text, hoverinfo: "text+x", showlegend: true };
   });
   drawPlot("distributions-plot", traces, {
-    xaxis: axis(named(measure) + "  (less certain →)"),
+    xaxis: axis(wrapped(`${named(measure)} (less certain\u00a0→)`, IN_LEGEND)),
     yaxis: axis("share of the set", { tickformat: ".0%", rangemode: "tozero" }),
     hovermode: "closest",
   });

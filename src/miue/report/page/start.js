@@ -14,7 +14,9 @@ window.addEventListener("beforeprint", () => {
   document.documentElement.dataset.printed = "yes"; // in light colors: paper is white
   drawAll();
   drawAllBags(true);
-  for (const details of document.querySelectorAll("#provenance details")) details.open = true;
+  const provenance = document.querySelector("#provenance details");
+  provenance.dataset.before ??= provenance.open;
+  provenance.open = true;
   for (const plot of document.querySelectorAll(".js-plotly-plot")) {
     const [width, height] = PRINTED[plot.classList.contains("square") ? "square" : "plot"];
     Plotly.relayout(plot, { width, height, autosize: false });
@@ -24,6 +26,9 @@ window.addEventListener("afterprint", () => {
   delete document.documentElement.dataset.printed;
   drawAll();
   drawAllBags(false);
+  const provenance = document.querySelector("#provenance details");
+  provenance.open = provenance.dataset.before === "true";
+  delete provenance.dataset.before;
   for (const plot of document.querySelectorAll(".js-plotly-plot")) Plotly.relayout(plot, { width: null, height: null, autosize: true });
 });
 document.documentElement.dataset.ready = "yes";

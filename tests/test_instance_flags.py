@@ -26,6 +26,7 @@ from miue.cli.rules import RuleOptions
 from miue.common.errors import ConfigError, DataError
 from miue.common.plural import plural
 from miue.distributions import Categorical
+from miue.evaluation.flags import flag_metrics
 from miue.pathology.export.folders import export
 from miue.pathology.export.heatmap import heatmap_figure, probability_layer
 from miue.pathology.export.patches import patch_sizes, patches_by_slide
@@ -256,6 +257,19 @@ def test_recall_counts_only_positive_bags_with_labels_of_all_instances() -> None
     given.instances.labels.known[19] = False  # the second instance of the tenth bag
     rule = fit(given, InstanceGoal("recall", 0.1))
     assert (rule.bags, rule.left_out, rule.threshold) == (9, 3, 1 - (1 - 0.8))
+
+
+def test_recall_is_calibrated_on_the_bags_that_it_is_evaluated_on() -> None:
+    given = scored_bags([[0.8, 0.3]] * 9 + [[0.8, 0.1]] * 3, [1] * 12, positives=[[1, 0]] * 9 + [[1, 1]] * 3)
+    assert given.instances is not None
+    outside = np.arange(24) >= 18
+    outside[18::2] = False  # the second instance of the last three bags is no tumor: its label is not judged
+    marked = replace(given, instances=replace(given.instances, is_ood=OodFlags(outside, outside)))
+    goal = InstanceGoal("recall", 0.5)
+    rule = fit(marked, goal)
+    assert (rule.bags, rule.left_out, rule.measured) == (9, 3, 0.0)  # it was (12, 0, 0.125)
+    alone = Predictions(marked.bags, rule.flag(marked.instances))  # type: ignore[arg-type]
+    assert flag_metrics(alone, rule)["loss"].value == rule.measured
 
 
 def test_a_negative_bag_with_a_positive_instance_is_refused() -> None:

@@ -129,7 +129,7 @@ class _ScoredInstances:
         bag: position of each instance's bag among the m.
         score: of each instance.
         positive: which instances are labeled positive.
-        known: which instances are labeled.
+        known: which instances are labeled, and not known to be out of distribution, as ``evaluate`` judges them.
         bags: m.
     """
 
@@ -152,7 +152,7 @@ class _ScoredInstances:
         for part in predictions.instances.of_bags(ids).parts():
             bags.append(part.rows_of_bags().places(position))
             scores.append(instance_scores(part, goal.score, negative_class))
-            known.append(part.labels.known)
+            known.append(part.judged)
             positive.append(part.labels.known & (part.labels.values != negative_class))
         scored = cls(
             bag=np.concatenate(bags),
@@ -172,7 +172,7 @@ class _ScoredInstances:
             refuse_positive_instances(ids, self.bag, self.positive)
 
     def fully_labeled(self) -> Bool[np.ndarray, "m"]:
-        """Return which bags have a label of every instance, and a positive instance."""
+        """Return which bags have a label that counts of every instance, and a positive instance."""
         unknown = np.bincount(self.bag, ~self.known, minlength=self.bags)
         return (unknown == 0) & (np.bincount(self.bag, self.positive, minlength=self.bags) > 0)
 

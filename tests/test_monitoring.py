@@ -177,6 +177,25 @@ def test_the_strongest_evidence_is_the_nearest_to_its_limit_which_is_an_alarm_on
         assert [row[table.heading.index("first alarm")] for row in table.rows] == [said]
 
 
+def test_an_alarm_is_of_the_batch_and_the_bag_that_raised_it_first_also_where_it_lasts_or_ends() -> None:
+    usual = calibrated(a=np.arange(20.0), b=np.arange(20.0))
+    course = monitor(usual, [batch(name, a=np.zeros(2), b=np.zeros(2)) for name in ("1", "2", "3")])
+    evidence = np.array([[0.0, 0.0], [1.0, 0.5], [3.0, 1.0], [4.0, 1.5], [3.5, 2.5], [0.25, 1.25]])
+    shown = replace(course, log10_limits=(2.0, 2.0), log10_evidence=evidence)
+    assert shown.alarms == {"a": shown.ids[2], "b": shown.ids[4]}
+    assert shown.alarm_batch == "2"
+    assert str(shown).startswith("Alarm since 2: 6 bags in 3 batches")
+    [table] = shown.tables()
+    last, of, first = (table.heading.index(name) for name in ("evidence", "of", "first alarm"))
+    assert [(row[last], row[of], row[first]) for row in table.rows] == [
+        ("10", "a", "—"),
+        ("10^4.0", "a", "a"),
+        ("17.8", "b", "b"),
+    ]
+    calm = replace(shown, log10_limits=(5.0, 3.0))
+    assert str(calm).endswith("nearest to an alarm was 10^2.5 (b); 10^3.0 would be one.")
+
+
 def test_evidence_near_one_is_shown_as_a_number(tmp_path: Path) -> None:
     course = monitor(calibrated(a=np.arange(20.0)), [batch("1", a=np.zeros(1)), batch("2", a=np.zeros(1))])
     shown = replace(course, log10_evidence=np.array([[-0.04], [3.68]]), log10_limits=(4.0,))

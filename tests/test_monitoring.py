@@ -192,8 +192,8 @@ def test_an_alarm_is_of_the_batch_and_the_bag_that_raised_it_first_also_where_it
         ("10^4.0", "a", "a"),
         ("17.8", "b", "b"),
     ]
-    calm = replace(shown, log10_limits=(5.0, 3.0))
-    assert str(calm).endswith("nearest to an alarm was 10^2.5 (b); 10^3.0 would be one.")
+    calm = replace(shown, log10_limits=(4.5, 3.5))  # at the end b is nearer, but a was
+    assert str(calm).endswith("nearest to an alarm was 10^4.0 (a); 10^4.5 would be one.")
 
 
 def test_evidence_near_one_is_shown_as_a_number(tmp_path: Path) -> None:

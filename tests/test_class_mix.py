@@ -14,6 +14,7 @@ from made_promises import predictions_of
 from scipy.integrate import quad
 from scipy.stats import beta, binom
 
+from miue.bags.labels import Labels
 from miue.calibration import Calibration, ClassMix, calibrate, decide, estimate_mix
 from miue.calibration.class_mix import CLASS_MIX
 from miue.common.errors import ConfigError
@@ -23,7 +24,7 @@ from miue.monitoring.batch import watched_scores
 from miue.monitoring.folder import add_batches
 from miue.monitoring.martingale import CUTS, log_martingale, online_p_values, power_bets, step_bets
 from miue.monitoring.page import render_page
-from miue.predictions.folder import Predictions
+from miue.predictions.folder import Predictions, read_predictions
 from miue.predictions.provenance import Provenance
 
 LESS = {"scaling": False, "deferral": None, "prediction_sets": None}
@@ -108,6 +109,8 @@ def test_the_interval_covers_the_share_as_often_as_it_says(share: float) -> None
 def test_a_mix_that_cannot_be_estimated_says_why() -> None:
     assert not ClassMix(confusion=((9, 1), (2, 8))).unknown_because
     assert "hardly depend" in ClassMix(confusion=((5, 5), (5, 5))).unknown_because
+    assert "hardly depend" in ClassMix(confusion=((52, 48), (48, 52))).unknown_because  # solved, but by chance
+    assert not ClassMix(confusion=((60, 40), (45, 55))).unknown_because
     assert "no bag of some class" in ClassMix(confusion=((5, 5), (0, 0))).unknown_because
     assert "not known" in ClassMix().unknown_because
     assert ClassMix(confusion=((9, 0), (0, 8))).missing == ()  # a class that is always predicted right is there
@@ -139,6 +142,32 @@ def test_a_calibration_counts_its_bags_by_class_and_keeps_it_out_of_predictions(
     assert weighted.class_mix is not None
     assert weighted.class_mix.confusion == ()
     assert len(weighted.class_mix.probabilities[CLASS_MIX]) == 200
+
+
+def test_one_bag_without_a_label_leaves_no_classes_to_compare_with() -> None:
+    held = mixed_bags(40, 0.5, np.random.default_rng(2))
+    labels = Labels(held.bags.labels.values, np.arange(40) != 17)
+    made = calibrate(replace(held, bags=replace(held.bags, labels=labels)), **LESS)  # type: ignore[arg-type]
+    assert made.class_mix is not None
+    assert made.class_mix.confusion == ()
+    assert len(made.class_mix.probabilities[CLASS_MIX]) == 40
+
+
+def test_bags_in_memory_are_watched_as_those_of_a_table_that_was_written(tmp_path: Path) -> None:
+    """The second bag is of class 1 by a digit that no table has."""
+    p = np.array([0.1, 0.5 + 1e-12, 0.9, 1 / 3])
+    of = Categorical(torch.from_numpy(np.stack([1 - p, p], 1)))
+    new = predictions_of(of, np.array([0, 1, 1, 0]), scores={"hardness": np.array([0.1, 1 / 3, 1e-50, 7.0])})
+    made = calibrate(mixed_bags(40, 0.5, np.random.default_rng(0)), **LESS)  # type: ignore[arg-type]
+    batch = Batch.of("new", new.bags, made)
+    new.save(tmp_path / "new")
+    read = Batch.of("new", read_predictions(tmp_path / "new").bags, made)
+    assert batch.values[CLASS_MIX].tolist() == p.astype(np.float32).tolist()
+    assert batch.predicted.tolist() == read.predicted.tolist() == [0, 0, 1, 0]
+    assert batch.values["hardness"].tolist() == np.float32([0.1, 1 / 3, 0, 7]).tolist()
+    assert {name: one.tolist() for name, one in batch.values.items()} == {
+        name: one.tolist() for name, one in read.values.items()
+    }
 
 
 # The alarm

@@ -259,6 +259,19 @@ def test_recall_counts_only_positive_bags_with_labels_of_all_instances() -> None
     assert (rule.bags, rule.left_out, rule.threshold) == (9, 3, 1 - (1 - 0.8))
 
 
+@pytest.mark.parametrize("world", [WORLDS[0], WORLDS[3]], ids=["bags", "ties of patients"])
+def test_bags_without_labels_of_instances_change_no_threshold_of_recall_wherever_they_are(world: FlagWorld) -> None:
+    given, goal = world.sample(np.random.default_rng(3), 30, 1), InstanceGoal("recall", 0.3)
+    table = given.instances
+    assert table is not None
+    bare = np.isin(table.bag_ids, given.bags.bag_ids[::3])
+    labels = Labels(table.labels.values, ~bare)
+    rule = fit(Predictions(given.bags, replace(table, labels=labels)), goal)
+    rest = np.flatnonzero(np.arange(len(given.bags)) % 3 > 0)
+    alone = fit(Predictions(given.bags.subset(rest), table.subset(np.flatnonzero(~bare))), goal)
+    assert rule == alone.model_copy(update={"left_out": len(given.bags) - len(rest)})
+
+
 def test_recall_is_calibrated_on_the_bags_that_it_is_evaluated_on() -> None:
     given = scored_bags([[0.8, 0.3]] * 9 + [[0.8, 0.1]] * 3, [1] * 12, positives=[[1, 0]] * 9 + [[1, 1]] * 3)
     assert given.instances is not None

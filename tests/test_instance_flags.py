@@ -139,6 +139,13 @@ def test_bags_of_no_more_instances_than_are_allowed_never_have_more_flags() -> N
     assert (nothing_to_lose.threshold, nothing_to_lose.measured) == (0.5, 0)
 
 
+def test_flags_that_are_allowed_on_negative_bags_do_not_change_what_is_detected() -> None:
+    given = scored_bags([[(row + 1) / 16, 0.01] for row in range(10)], [1] * 10)
+    rule = fit(given, InstanceGoal("detection", 0.25))
+    assert rule.threshold == pytest.approx(2 / 16)
+    assert fit(given, InstanceGoal("detection", 0.25, allowed=1)).threshold == rule.threshold
+
+
 def test_where_every_false_positive_fits_all_instances_are_flagged() -> None:
     given = scored_bags([[0.5]] * 8 + [[0.125, 0.25, 0.75]], [0] * 9)
     rule = fit(given, InstanceGoal("false-positives", 1.4, cap=2))  # 8 + 2 + 2 ≤ 1.4 · 10

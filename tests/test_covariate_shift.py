@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from miue.calibration import (
     InstanceGoal,
     PredictionSetGoal,
     calibrate,
+    covariate_shift,
     decide,
     find_shift,
 )
@@ -363,6 +365,39 @@ def test_a_patient_for_each_fold_is_enough() -> None:
     held = replace(held, bags=replace(held.bags, patients=np.array(list("ABCDE") * 20, object)))
     made = calibrate(held, like=mixed_bags(60, 0, random), prediction_sets=None, bags_of_patient="all")
     assert made.covariate_shift is not None
+
+
+def test_a_new_bag_counts_with_the_largest_weight_of_any_and_patients_are_known_to_every_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Weights as if the new bags had one of density ratio 5, and one beyond the clip."""
+    random = np.random.default_rng(4)
+    held, new = mixed_bags(80, 0, random), mixed_bags(60, 0, random)
+    held = replace(held, bags=replace(held.bags, patients=np.array([f"p{row // 2}" for row in range(80)], object)))
+    new = replace(new, bags=replace(new.bags, patients=np.array([f"p{row + 30}" for row in range(60)], object)))
+    log_held, log_new, seen = np.log(1 + held.bags.labels.values), np.zeros(60), []
+
+    def ratios(*given: Any) -> tuple[np.ndarray, np.ndarray]:
+        seen.append(given[2])
+        return log_held, log_new
+
+    def same(*given: Any) -> list[int]:
+        seen.append(given[3])
+        return []
+
+    monkeypatch.setattr(covariate_shift, "estimate_log_ratios", ratios)
+    monkeypatch.setattr(covariate_shift, "unbalanced", same)
+    for ratio, largest, clipped in ((5.0, 5.0, 0), (1.5, 2.0, 0), (25.0, CLIP, 1)):
+        log_new[7] = np.log(ratio)
+        sets = PredictionSetGoal(0.5)
+        found = calibrate(held, like=new, prediction_sets=sets, bags_of_patient="all").covariate_shift
+        assert found is not None
+        assert (found.largest, found.clipped) == (pytest.approx(largest), clipped)
+        of_class = np.bincount(held.bags.labels.values)
+        assert found.effective_of_class == pytest.approx(of_class)  # of equal weights within each class
+    groups, shares = seen[:2]
+    assert len(set(groups)) == 90 and len(set(groups[:80])) == 40  # ten patients have bags on both sides
+    assert groups[60] == groups[61] == groups[80] and shares == (0.5, 1.0)
 
 
 def test_of_each_patient_one_new_bag_counts_and_none_that_is_out_of_distribution() -> None:

@@ -267,7 +267,9 @@ def test_recall_counts_only_positive_bags_with_labels_of_all_instances() -> None
 
 
 @pytest.mark.parametrize("world", [WORLDS[0], WORLDS[3]], ids=["bags", "ties of patients"])
-def test_bags_without_labels_of_instances_change_no_threshold_of_recall_wherever_they_are(world: FlagWorld) -> None:
+def test_bags_without_labels_of_instances_change_no_threshold_of_recall_wherever_they_are(
+    world: FlagWorld,
+) -> None:
     given, goal = world.sample(np.random.default_rng(3), 30, 1), InstanceGoal("recall", 0.3)
     table = given.instances
     assert table is not None

@@ -73,6 +73,19 @@ def test_errors_among_the_most_certain_do_not_end_the_search() -> None:
     assert answered > 0.8 * RUNS
 
 
+def test_a_later_start_passes_where_all_bags_together_have_too_many_errors() -> None:
+    """As above up to seven bags in ten; of the others half are wrong, so that the share for all bags is no help."""
+    random = np.random.default_rng(23)
+    answered = from_one_start = 0
+    for run in range(RUNS):
+        uncertainty = random.random(800)
+        correct = random.random(800) >= np.where(uncertainty < 0.7, 0.02, 0.5)
+        from_one_start += bool(correct[np.argsort(uncertainty)][:60].all())
+        answered += not fit_deferral(uncertainty, correct, MEASURE, DeferralGoal(0.05, 0.9), seed=run).refused
+    assert from_one_start < 0.4 * RUNS
+    assert answered > 0.7 * RUNS, answered / RUNS
+
+
 def test_the_first_threshold_accepts_as_many_bags_as_its_share_of_the_chance_needs() -> None:
     """Without an error up to so many bags and with errors alone beyond, no other threshold can pass."""
     random = np.random.default_rng(27)

@@ -29,7 +29,7 @@ from miue.calibration.deferral import Deferral
 from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.prediction_sets import PredictionSets
 from miue.calibration.scaling import Scaling
-from miue.common.errors import DataError, StorageError
+from miue.common.errors import DataError, ModelError, StorageError
 from miue.evaluation import evaluate
 from miue.evaluation.decisions import DecisionEvaluation, evaluate_decisions
 from miue.predictions.folder import Predictions, read_predictions, read_tables
@@ -370,6 +370,18 @@ def test_predictions_that_do_not_fit_a_calibration_are_refused(table: Path) -> N
     unknown = replace(given.bags, scores={"far": np.array([1, np.nan, 1, np.nan, 9])})
     with pytest.raises(DataError, match=r"far of bag '008'.*NaN \(2 such bags\)"):
         decide(replace(given, bags=unknown), by_hand())
+
+
+def test_predictions_of_other_weights_than_the_calibrated_ones_are_refused_and_unknown_ones_let_pass(
+    table: Path,
+) -> None:
+    given = read_tables(table)
+    for calibrated, predicted in (("a", "a"), ("a", None), (None, "a"), (None, None)):
+        same = replace(given, provenance=Provenance(weights_sha256=predicted))
+        assert decide(same, by_hand(weights_sha256=calibrated)).bags.decisions is not None
+    other = replace(given, provenance=Provenance(weights_sha256="b"))
+    with pytest.raises(ModelError, match=r"SHA-256 a\), got .*SHA-256 b\); calibrate again"):
+        decide(other, by_hand(weights_sha256="a"))
 
 
 def test_a_bag_that_is_deferred_anyway_keeps_its_reason_at_the_distribution_threshold(table: Path) -> None:

@@ -384,7 +384,10 @@ def test_classes_have_the_names_that_the_predictions_know_and_no_others() -> Non
     assert calibrate(named).class_names == ("healthy", "ill")
     assert calibrate(predictions).class_names == ("0", "1")
     assert calibrate(predictions, class_names=("healthy", "ill")).class_names == ("healthy", "ill")
-    assert calibrate(named, class_names=("0", "1")).class_names == ("0", "1")  # as a table of another tool has them
+    assert calibrate(named, class_names=("0", "1")).class_names == (
+        "0",
+        "1",
+    )  # as a table of another tool has them
     with pytest.raises(
         ConfigError, match="the class names: expected healthy, ill, in this order.*got ill, healthy"
     ):

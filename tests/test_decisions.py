@@ -260,6 +260,15 @@ def test_accepted_bags_without_a_label_or_out_of_distribution_count_for_no_error
     assert after.not_accepted["fax"].value == 0.5
 
 
+def test_a_bag_of_unknown_distribution_is_called_out_of_it_but_no_false_alarm(table: Path) -> None:
+    more = ["012,0,false,,0.9,0.1,9.0", "013,0,,,0.9,0.1,9.0", "014,0,,,0.9,0.1,9.0"]
+    table.write_text(table.read_text() + "\n".join(more) + "\n")
+    found = evaluate(decide(read_tables(table), by_hand())).decisions
+    assert found is not None
+    assert found.metrics["flagged"].value == (1 + 3) / (4 + 3)
+    assert found.metrics["false_alarms"].value == (1 + 1) / (4 + 1)
+
+
 def test_an_accepted_bag_with_an_empty_set_is_said_wherever_decisions_are(table: Path, tmp_path: Path) -> None:
     strict = PredictionSets(score="lac", error=0.1, per_class=False, thresholds=(0.07, 0.07), bags=(90, 90))
     rules = by_hand(prediction_sets=strict)

@@ -387,7 +387,7 @@ def test_classes_have_the_names_that_the_predictions_know_and_no_others() -> Non
     assert calibrate(named, class_names=("0", "1")).class_names == (
         "0",
         "1",
-    )  # as a table of another tool has them
+    )  # as in a table of another tool
     with pytest.raises(
         ConfigError, match="the class names: expected healthy, ill, in this order.*got ill, healthy"
     ):

@@ -74,7 +74,7 @@ def test_errors_among_the_most_certain_do_not_end_the_search() -> None:
 
 
 def test_a_later_start_passes_where_all_bags_together_have_too_many_errors() -> None:
-    """As above up to seven bags in ten; of the others half are wrong, so that the share for all bags is no help."""
+    """As above up to seven bags in ten; of the others half are wrong, so that the share for all is no help."""
     random = np.random.default_rng(23)
     answered = from_one_start = 0
     for run in range(RUNS):

@@ -94,6 +94,13 @@ def test_froc_of_a_hand_example_with_ties() -> None:
     assert list(TITLES)[1:4] == ["sensitivity_at_0.25", "sensitivity_at_0.5", "sensitivity_at_1"]
 
 
+def test_a_rate_of_froc_is_never_exceeded_where_it_is_no_whole_number_of_false_positives() -> None:
+    """Seven negative bags: 1/4 is one false positive, not 1.75 or two, and 1/2 is three, not 3.5 or four."""
+    negatives = [[0.9], [0.8], [0.7], [0.6], [0.5], [0.1], [0.1]]
+    given = scored_bags([*negatives, [0.85, 0.75, 0.65, 0.55]], [0] * 7 + [1], positives=[*[[0]] * 7, [1] * 4])
+    assert [one.value for one in froc(given).values()][1:4] == [0.25, 0.75, 1.0]
+
+
 def test_the_negative_class_of_froc_is_that_of_the_model() -> None:
     labels: list[list[int] | None] = [[1, 1], [1, 1], [0, 1]]
     given = scored_bags([[0.75, 0.875], [0.625, 0.875], [0.25, 0.875]], [1, 1, 0], positives=labels)

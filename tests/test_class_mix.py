@@ -164,7 +164,7 @@ def test_bags_in_memory_are_watched_as_those_of_a_table_that_was_written(tmp_pat
     read = Batch.of("new", read_predictions(tmp_path / "new").bags, made)
     assert batch.values[CLASS_MIX].tolist() == p.astype(np.float32).tolist()
     assert batch.predicted.tolist() == read.predicted.tolist() == [0, 0, 1, 0]
-    assert batch.values["hardness"].tolist() == np.float32([0.1, 1 / 3, 0, 7]).tolist()
+    assert batch.values["hardness"].tolist() == np.array([0.1, 1 / 3, 0, 7], np.float32).tolist()
     assert {name: one.tolist() for name, one in batch.values.items()} == {
         name: one.tolist() for name, one in read.values.items()
     }

@@ -282,7 +282,8 @@ def test_bags_without_labels_of_instances_change_no_threshold_of_recall_wherever
 
 
 def test_recall_is_calibrated_on_the_bags_that_it_is_evaluated_on() -> None:
-    given = scored_bags([[0.8, 0.3]] * 9 + [[0.8, 0.1]] * 3, [1] * 12, positives=[[1, 0]] * 9 + [[1, 1]] * 3)
+    labels: list[list[int] | None] = [*[[1, 0]] * 9, *[[1, 1]] * 3]
+    given = scored_bags([[0.8, 0.3]] * 9 + [[0.8, 0.1]] * 3, [1] * 12, positives=labels)
     assert given.instances is not None
     outside = np.arange(24) >= 18
     outside[18::2] = False  # the second instance of the last three bags is no tumor: its label is not judged

@@ -96,6 +96,8 @@ def test_the_jobs_of_a_slurm_array_merged_are_the_bytes_of_one_command(
             "all",
             "--max-error",
             "0.4",
+            "--instances",
+            "detection",
             "--quiet",
             "--part",
             "all",

@@ -474,10 +474,11 @@ def test_the_figure_has_every_bag_the_ends_of_batches_and_the_limit_where_they_a
     assert points is not None
     x, y = np.array([point.split(",") for point in points[1].split()], float).T
     per_bag = (WIDTH - 8 - LEFT) / 120
-    assert x == pytest.approx(LEFT + per_bag * np.arange(1, 121), abs=0.06)
+    assert x == pytest.approx(LEFT + per_bag * np.arange(121), abs=0.06)
     ends = [float(one) for one in re.findall('<line class="batch" x1="([^"]*)"', page)]
     assert ends == pytest.approx([LEFT + per_bag * 30, LEFT + per_bag * 100], abs=0.06)
     limits = [float(one) for one in re.findall('<line class="limit" [^>]*y1="([^"]*)"', page)]
+    evidence = np.append(0.0, evidence)  # it is 1 before the first bag
     per_power, zero = np.polyfit(evidence, y, 1)  # pixels are linear in the evidence, more of it is higher
     assert per_power < 0 and y == pytest.approx(zero + per_power * evidence, abs=0.06)
     assert limits == pytest.approx([zero + per_power * limit], abs=0.2)

@@ -11,6 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from miue.cli.interrupt import Interrupted
 from miue.common.errors import ConfigError, may_not_read
+from miue.common.terminal import say
 
 HEADINGS = ("Get started", "Your data", "Decide", "Compare models", "Share")
 """Headings of the commands, in the order in which help lists them."""
@@ -47,12 +48,12 @@ class Command(TyperCommand):
         """Return the arguments that are left over; options that mean a setting, or are of 0.1.0, are refused.
 
         Raises:
-            ConfigError: such as --epochs, it says what to write; an option with two values that takes one.
+            ConfigError: such as --epochs; it says what to write.
             StorageError: a path that the user may not read.
         """
         options = {name for parameter in self.get_params(ctx) for name in parameter.opts}
         self._refuse_former(args, options)
-        self._refuse_second_values(ctx, args)
+        self._note_second_values(ctx, args)
         if any(parameter.name == "setting" for parameter in self.params):
             for word in args:
                 if name := _setting(word, options):
@@ -88,12 +89,8 @@ class Command(TyperCommand):
                     fix=f"in its place write {now}",
                 )
 
-    def _refuse_second_values(self, ctx: Any, args: Iterable[str]) -> None:
-        """Raise where an option that takes one value has another, of which all but the last would be dropped.
-
-        Raises:
-            ConfigError: it has.
-        """
+    def _note_second_values(self, ctx: Any, args: Iterable[str]) -> None:
+        """Say of an option that takes one value and has two which of them counts."""
         every: list[Any] = [one for one in self.get_params(ctx) if one.param_type_name == "option"]
         options = {name: one for one in every for name in one.opts}
         values: dict[str, str] = {}
@@ -105,13 +102,10 @@ class Command(TyperCommand):
             if name not in options or options[name].is_flag:
                 continue
             value = after if equals else next(words, "")
-            if not options[name].multiple and values.setdefault(name, value) != value:
-                raise ConfigError(
-                    item=f"option {name!r}",
-                    wanted="one value",
-                    got=f"{values[name]!r} and {value!r}",
-                    fix="write it once; 'miue COMMAND --help' says of an option if it may be repeated",
-                )
+            former = values.get(name, value)
+            if former != value and not options[name].multiple:
+                say(f"Note: {name} takes one value: {value!r} counts, not {former!r}", err=True)
+            values[name] = value
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line: required arguments without braces, repeated ones with dots."""

@@ -71,6 +71,7 @@ ONE_SIDED, LOG_SUM_EXP, MEAN = "one-sided-attention", "one-sided-log-sum-exp", "
 PATIENT = {"max_epochs": 80, "stop_patience": 30, "lr_patience": 15}  # it begins to learn after ten epochs
 METHOD_SETUPS = {
     "deterministic": MethodSetup("softmax"),
+    "long-deterministic": MethodSetup("softmax, at most 80 epochs", method="deterministic", settings=PATIENT),
     "mirel": MethodSetup("MIREL", MIREL_OPTIONS, OWN_AND_BAG_OF_ONE),
     "i-edl": MethodSetup("I-EDL"),
     "mc-dropout": MethodSetup("MC dropout, 10 draws"),

@@ -22,13 +22,18 @@ def load_numpy(file: Path | BinaryIO, mmap_mode: Literal["r"] | None = None) -> 
         ValueError: a file that begins otherwise, which NumPy would take for a pickle; an array of objects.
         Exception: what NumPy raises of a damaged file.
     """
+    try:
+        return np.load(file, mmap_mode=mmap_mode, allow_pickle=False)
+    except ValueError as error:
+        beginning = _beginning(file)
+        if beginning.startswith(BEGINNINGS):
+            raise
+        raise ValueError(f"a file that begins with {beginning!r}, as none that NumPy writes") from error
+
+
+def _beginning(file: Path | BinaryIO) -> bytes:
     if isinstance(file, Path):
         with file.open("rb") as opened:
-            beginning = opened.read(6)
-    else:
-        place = file.tell()
-        beginning = file.read(6)
-        file.seek(place)
-    if beginning and not beginning.startswith(BEGINNINGS):
-        raise ValueError(f"a file that begins with {beginning!r}, as none that NumPy writes")
-    return np.load(file, mmap_mode=mmap_mode, allow_pickle=False)
+            return opened.read(6)
+    file.seek(0)
+    return file.read(6)

@@ -389,6 +389,13 @@ def test_an_undefined_metric_has_no_row_but_its_reason_and_is_null_in_json() -> 
     )
 
 
+def test_a_reason_counts_thousands_as_other_lines_do() -> None:
+    certain = table(Dirichlet(torch.tensor([[9.0, 1.0]]).repeat(1655, 1)), [0] * 1655)
+    bags = evaluate(Predictions(certain, None)).bags
+    assert bags.confidence.auroc == Metric(None, "no misclassified item among 1,655")
+    assert bags.metrics["balanced_accuracy"].reason == "no item of class 1 among 1,655"
+
+
 def test_a_metric_that_one_level_lacks_is_a_dash_there_with_its_reason() -> None:
     alpha = torch.tensor([[9.0, 1.0], [5.0, 1.0]])
     tables = table(Dirichlet(alpha), [0, 1]), table(Dirichlet(alpha), [0, 0])

@@ -281,6 +281,6 @@ def check_bag(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
             raise DataError(
                 item=f"bag {name!r}, row {rows[0]}",
                 wanted="finite features",
-                got=f"NaN or infinity in {len(rows)} of {len(array)} rows",
+                got=f"NaN or infinity in {len(rows):,} of {len(array):,} rows",
                 fix="extract these features again, or drop the rows",
             )

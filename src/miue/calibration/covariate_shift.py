@@ -196,7 +196,7 @@ def count_new_bags(like: Predictions, bags_of_patient: str, seed: int) -> Predic
         raise DataError(
             item="the new bags to calibrate for",
             wanted=f"at least {NEEDED} that are in distribution, one of each patient",
-            got=f"{count} of {len(like.bags)}",
+            got=f"{count:,} of {len(like.bags):,}",
             fix="predict more of the new bags, or calibrate without them (no --like, in Python like=None)",
         )
     return table
@@ -277,7 +277,7 @@ def _check_enough(held: PredictionTable) -> None:
         raise DataError(
             item="the calibration bags to be weighted for the new bags",
             wanted=f"at least {NEEDED}, of {_FOLDS} patients or more",
-            got=f"{len(held)}" if held.patients is None else f"{len(held)}, of {plural(patients, 'patient')}",
+            got=f"{len(held):,}" if held.patients is None else f"{len(held):,}, of {plural(patients, 'patient')}",
             fix="add calibration bags, or calibrate on these without the new ones",
         )
 

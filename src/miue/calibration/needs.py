@@ -121,7 +121,7 @@ def check_bags(
         problems.append(
             _Problem(
                 "calibration bags that are in distribution",
-                f"{len(out)} of {len(ids)} marked out of distribution ({str(ids[out[0]])!r} first)",
+                f"{len(out):,} of {len(ids):,} marked out of distribution ({str(ids[out[0]])!r} first)",
                 "leave these out: the guarantees speak of bags like the calibration bags",
             )
         )
@@ -130,7 +130,7 @@ def check_bags(
         problems.append(
             _Problem(
                 "a label for every calibration bag",
-                f"{len(unlabeled)} of {len(ids)} without one ({str(ids[unlabeled[0]])!r} first)",
+                f"{len(unlabeled):,} of {len(ids):,} without one ({str(ids[unlabeled[0]])!r} first)",
                 "label them (--labels), leave them out"
                 + (f", or calibrate without labels: {parts}" if parts else ""),
                 tuple({"sets": "prediction_sets"}.get(part, part) for part in goals.labeled_parts),
@@ -175,7 +175,7 @@ def _too_few(
                 _Problem(
                     f"at least {plural(needed, 'labeled bag')} for the deferral (error {goal.max_error:g} at "
                     f"confidence {goal.confidence:g}{below})",
-                    f"{len(labels)} labeled{of}",
+                    f"{len(labels):,} labeled{of}",
                     f"{fewer}raise --max-error, lower --confidence or drop the deferral: --without deferral",
                     ("deferral",),
                 )
@@ -262,5 +262,5 @@ def _of(rows: np.ndarray, ids: Sequence[str] | np.ndarray) -> str:
     return (
         ""
         if len(rows) == len(ids)
-        else f" (one bag of each of {plural(len(rows), 'patient')}, of {len(ids)} bags)"
+        else f" (one bag of each of {plural(len(rows), 'patient')}, of {len(ids):,} bags)"
     )

@@ -155,7 +155,7 @@ def _quantile(
             item=f"prediction sets for the new bags that miss at most {goal.error:g}{of}",
             wanted=f"calibration bags{of} that weigh at least {needed_for_rank(goal.error)} times as much as "
             "a new bag",
-            got=f"{weights.sum() / own:.1f} times, of {len(scores)} bags",
+            got=f"{weights.sum() / own:.1f} times, of {len(scores):,} bags",
             fix="label some of the new bags and calibrate on them, lower --coverage (in Python raise the error of "
             "PredictionSetGoal), or leave the sets out",
         )

@@ -208,7 +208,7 @@ def no_item_of(number: int, count: int, names: Sequence[str] = ()) -> str:
     ('no item of class 1 among 7', "no item of class '10' among 7")
     """
     name = repr(names[number]) if number < len(names) else number
-    return f"no item of class {name} among {count}" if count else NO_LABEL
+    return f"no item of class {name} among {count:,}" if count else NO_LABEL
 
 
 def mean_over_items(values: Float64[np.ndarray, "n"], owners: Owners | None) -> WeightedMetric:

@@ -69,7 +69,7 @@ class Ranking:
         count = int(accepted[-1]) if len(self) else 0
         if count in (0, len(self)):
             lacking = names[0] if count == 0 else names[1]
-            return Separation.undefined(f"no {lacking} item among {len(self)}")
+            return Separation.undefined(f"no {lacking} item among {len(self):,}")
         first = int(np.searchsorted(accepted, _least_share(0.95, count)))
         auroc, aupr, aupr_unwanted = _areas(accepted, mistaken)
         return Separation(
@@ -152,7 +152,7 @@ def ranked_auroc(ranking: Ranking, wanted: Bool[np.ndarray, "n"], owners: Owners
     count = int(wanted[ranking.order].sum())
     if count in (0, len(ranking)):
         lacking = "negative" if count else "positive"
-        return WeightedMetric.undefined(f"no {lacking} item among {len(ranking)}", owners)
+        return WeightedMetric.undefined(f"no {lacking} item among {len(ranking):,}", owners)
     pairs = (owners[ranking.order].compared(wanted[ranking.order]),) if owners.count > 1 else ()
     return replace(ranking.weighted(_auroc, wanted, owners), pairs=pairs)
 

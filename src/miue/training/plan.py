@@ -279,7 +279,7 @@ def check_labels(bags: BagDataset, what: str, *, classes_wanted: int) -> None:
         raise DataError(
             item=f"bag {missing[0]!r} of the {what} set",
             wanted="a label for every bag",
-            got=f"none for {len(missing)} of {len(bags)} bags",
+            got=f"none for {len(missing):,} of {len(bags):,} bags",
             fix="give a table of labels with --labels, in Python load_bags(labels=TABLE), or take these bags out "
             f"of the {what} part, such as by 'miue data split' and --splits",
         )
@@ -288,7 +288,7 @@ def check_labels(bags: BagDataset, what: str, *, classes_wanted: int) -> None:
         raise DataError(
             item=f"bag {outside[0]!r} of the {what} set",
             wanted="bags in distribution",
-            got=f"{len(outside)} of {len(bags)} bags marked as out of distribution",
+            got=f"{len(outside):,} of {len(bags):,} bags marked as out of distribution",
             fix="leave them out of training; they are for testing",
         )
     classes = sorted(set(bags.labels.values.tolist()))

@@ -117,7 +117,7 @@ def _bags_of_rows(table: RawBags, bags: BagDataset) -> Int64[np.ndarray, "M"]:
         raise DataError(
             item=f"table {table.source!r}",
             wanted=f"instances of the bags, such as {bags.ids[0]!r}",
-            got=f"those of {len(unmatched)} others, such as {unmatched[0]!r}",
+            got=f"those of {len(unmatched):,} others, such as {unmatched[0]!r}",
             fix="write bag_id as the bags are called",
         )
     bag = np.repeat(rows, np.asarray(table.sizes))

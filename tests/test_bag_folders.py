@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import re
 import shlex
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from commands import fail, run
 
 import miue
 from miue.cli.inspection import MOST_ROWS
+from miue.cli.interrupt import Interrupted
 from miue.common.errors import ConfigError, DataError
 from miue.io.labels.label_table import read_label_table
 from miue.io.load import load_bags
@@ -316,6 +319,39 @@ def test_an_export_beside_predictions_that_fails_names_the_command_to_write_it(
     (command,) = re.findall('["](miue export .+?)["]', said)
     run(*shlex.split(command)[1:], "--patch-size", "256")
     assert (tmp_path / "p p" / "heatmap" / "one patch.png").exists()
+
+
+@pytest.mark.long
+def test_an_export_beside_predictions_that_is_interrupted_names_the_commands_that_go_on(
+    slides: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command does not: the predictions are there."""
+    folder, labels = slides
+    bags = load_bags(folder, labels=labels).bags
+    more: dict[str, Any] = {"settings": {"max_epochs": 1}, "progress": False, "distances": []}
+    miue.train(bags, options={"encoder.width": 8}, out=tmp_path / "run", **more)
+    out, exports = tmp_path / "predictions", ("--export", "geojson", "--export", "heatmap,arrays")
+    predict = ("predict", tmp_path / "run", folder, "--part", "all", "--quiet", "--out", out, *exports)
+
+    def stop(error: BaseException) -> Callable[..., None]:
+        def raising(*arguments: object, **options: object) -> None:
+            raise error
+
+        return raising
+
+    monkeypatch.setattr("miue.pathology.export.heatmap.save_heatmap", stop(KeyboardInterrupt()))
+    with pytest.raises(Interrupted) as interrupted:
+        run(*predict)
+    commands = [f"'miue export {kind} {out} --out {out / kind}'" for kind in ("heatmap", "arrays")]
+    goes_on = f"the predictions are kept in {out}; {' and '.join(commands)} write what is missing"
+    assert str(interrupted.value) == goes_on
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr("miue.pathology.export.heatmap.save_heatmap", stop(full))
+    assert fail(*predict, "--overwrite").endswith(f"got No space left on device; free space; {goes_on}\n")
+    monkeypatch.undo()
+    for command in commands:
+        run(*shlex.split(command.strip("'"))[1:])
+    assert all((out / kind / "export.json").exists() for kind in ("geojson", "heatmap", "arrays"))
 
 
 @pytest.mark.long

@@ -300,20 +300,35 @@ def refuse_export(
         if slides is not None and not slides.is_dir():
             raise not_a_folder(slides, "the folder of slides (--slides)")
         return
-    missing = [kind for kind in dict.fromkeys(kinds) if not EXPORT.matches(out / kind)]
     got, instead = "predictions with these exports", ""
-    if missing:
+    if missing := _missing(out, kinds):
         there = plural(len(missing), "export")
         got = f"predictions that lack {there} ({', '.join(missing)})"
-        commands = [shlex.join(_words(out, kind, slides, skip_bad=skip_bad)) for kind in missing]
-        verb = "writes" if len(commands) == 1 else "write"
-        instead = f"{' and '.join(map(repr, commands))} {verb} what is missing; or "
+        instead = f"{_writing(out, missing, slides, skip_bad=skip_bad)}; or "
     raise StorageError(
         item=f"output {str(out)!r}",
         wanted="a new or empty folder",
         got=got,
         fix=f"{instead}choose another --out, or pass --overwrite to predict again",
     )
+
+
+def kept_predictions(out: Path, kinds: Sequence[str], slides: Path | None, *, skip_bad: bool) -> str:
+    """Return that the predictions in ``out`` are kept, and which commands write the exports that they lack."""
+    kept = f"the predictions are kept in {out}"
+    missing = _missing(out, kinds)
+    return f"{kept}; {_writing(out, missing, slides, skip_bad=skip_bad)}" if missing else kept
+
+
+def _missing(out: Path, kinds: Sequence[str]) -> list[str]:
+    """Return the kinds of export that the predictions in ``out`` lack."""
+    return [kind for kind in dict.fromkeys(kinds) if not EXPORT.matches(out / kind)]
+
+
+def _writing(out: Path, kinds: Sequence[str], slides: Path | None, *, skip_bad: bool) -> str:
+    """Return which commands write exports, as a clause."""
+    commands = [shlex.join(_words(out, kind, slides, skip_bad=skip_bad)) for kind in kinds]
+    return f"{' and '.join(map(repr, commands))} {'writes' if len(commands) == 1 else 'write'} what is missing"
 
 
 def _words(out: Path, kind: str, slides: Path | None, *, skip_bad: bool) -> list[str]:

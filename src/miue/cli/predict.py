@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from miue.cli.export import export_beside, refuse_export
+from miue.cli.export import export_beside, kept_predictions, refuse_export
 from miue.cli.held_out import say_of_unknown_patients
+from miue.cli.interrupt import saying_what_is_kept
 from miue.cli.option_groups import takes_options
 from miue.cli.options import (
     MANY,
@@ -121,8 +122,8 @@ def predict(
     that contains some is refused.
 
     With --executor or --jobs, bags are predicted and exported in parallel, with the same result; after a kill, the
-    same command continues. With --shard, only a part of the bags is predicted into --out; miue merge joins the
-    parts.
+    same command continues, or names the commands that write missing exports. With --shard, only a part of the bags
+    is predicted into --out; miue merge joins the parts.
 
     Example: miue predict run new_features --out predictions --export geojson --export heatmap
     """
@@ -156,19 +157,20 @@ def predict(
     )
     written = {"overwrite": overwrite, "table_format": table_format, "progress": not quiet}
     predictions, failed = _predict(model, chosen, request, out, one, where, written)
-    _show(predictions, failed, out, as_json)
-    if predictions is not None:
-        warn_of_shift(predictions)
-        export_beside(
-            predictions,
-            out,
-            kinds,
-            slides,
-            executor=where,
-            skip_bad=source.skip_bad,
-            progress=not quiet,
-            to_stderr=as_json,
-        )
+    with saying_what_is_kept(lambda: kept_predictions(out, kinds, slides, skip_bad=source.skip_bad)):
+        _show(predictions, failed, out, as_json)
+        if predictions is not None:
+            warn_of_shift(predictions)
+            export_beside(
+                predictions,
+                out,
+                kinds,
+                slides,
+                executor=where,
+                skip_bad=source.skip_bad,
+                progress=not quiet,
+                to_stderr=as_json,
+            )
 
 
 def _check_shard(shard: Shard | None, exports: Sequence[str], executor: Executor) -> None:

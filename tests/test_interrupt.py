@@ -18,7 +18,7 @@ from made_bags import separable_bags
 
 import miue
 from miue.cli import main
-from miue.cli.interrupt import kept_bags, kept_epochs
+from miue.cli.interrupt import Interrupted, kept_bags, kept_epochs, last_states
 from miue.common.interrupts import RAISED, all_interrupts_heard
 from miue.common.nested import write_nested
 from miue.io.store import write_store
@@ -86,6 +86,34 @@ def test_one_epoch_that_is_kept_is_one(count: int, said: str, tmp_path: Path) ->
     (tmp_path / ".store.packing" / "checksums.csv").write_text("a,0\n" * count)
     bags = said.replace("finished epoch", "packed bag").removesuffix(" in")
     assert kept_bags(tmp_path / "store").startswith(bags)
+
+
+def test_epochs_of_a_run_that_is_to_be_replaced_are_not_counted(tmp_path: Path) -> None:
+    """Nor goes a training on with --resume beside the --overwrite that it was started with."""
+    write_nested(tmp_path / "last.safetensors", {"epoch": 6})
+    replaced = last_states(tmp_path)
+    assert kept_epochs(tmp_path, replaced) == "no epoch was finished; give the same command again"
+    write_nested(tmp_path / "last.safetensors", {"epoch": 1})
+    goes_on = "the same command with --resume instead of --overwrite goes on"
+    assert kept_epochs(tmp_path, replaced) == f"2 finished epochs are kept in {tmp_path}; {goes_on}"
+
+
+def test_a_training_that_replaces_another_and_is_interrupted_says_how_to_go_on(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = ["train", str(store), "--out", str(tmp_path / "run"), "--set", "max_epochs=2", "--quiet"]
+    run(*training)
+    monkeypatch.setattr("miue.training.train.open_run", interrupt)
+    with pytest.raises(Interrupted, match="^no epoch was finished; give the same command again$"):
+        run(*training, "--overwrite")
+    monkeypatch.undo()
+    monkeypatch.setattr("miue.training.train.write_model", interrupt)
+    with pytest.raises(Interrupted, match="2 finished epochs are .* with --resume instead of --overwrite"):
+        run(*training, "--overwrite")
+
+
+def interrupt(*arguments: object, **options: object) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,14 +48,26 @@ def quiet_interrupt() -> Iterator[None]:
         raise SystemExit(Interrupted(error).status) from error
 
 
-def kept_epochs(run: Path) -> str:
-    """Return how much of a training is kept, and how to go on."""
+def last_states(run: Path) -> dict[Path, int]:
+    """Return the state after the last epoch of each training in ``run``, and when it was written, in ns."""
+    return {path: path.stat().st_mtime_ns for path in run.rglob("last.safetensors")}
+
+
+def kept_epochs(run: Path, replaced: Mapping[Path, int] | None = None) -> str:
+    """Return how much of a training is kept, and how to go on.
+
+    Args:
+        run: folder of the training.
+        replaced: ``last_states`` before it, which are not its own, where it was to replace them (--overwrite).
+    """
     from miue.training.checkpoint import epochs_in
 
-    epochs = sum(map(epochs_in, run.rglob("last.safetensors")))
+    of_before = (replaced or {}).items()
+    epochs = sum(epochs_in(path) for path, written in last_states(run).items() if (path, written) not in of_before)
     if not epochs:
         return "no epoch was finished; give the same command again"
-    return f"{_kept(epochs, 'finished epoch')} in {run}; the same command with --resume goes on"
+    how = "--resume" if replaced is None else "--resume instead of --overwrite"
+    return f"{_kept(epochs, 'finished epoch')} in {run}; the same command with {how} goes on"
 
 
 def kept_runs(out: Path, folds: int, seeds: Sequence[int]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from miue.cli.interrupt import kept_epochs, quiet_interrupt, saying_what_is_kept
+from miue.cli.interrupt import kept_epochs, last_states, quiet_interrupt, saying_what_is_kept
 from miue.cli.option_groups import takes_options
 from miue.cli.options import (
     MANY,
@@ -151,7 +151,8 @@ def train(
         say(opened.note, err=as_json)
     if run.is_first and quiet:
         question_negative_class(opened.bags, recipe)
-    with saying_what_is_kept(lambda: kept_epochs(out)) if run.is_first else quiet_interrupt():
+    replaced = last_states(out) if overwrite else None
+    with saying_what_is_kept(lambda: kept_epochs(out, replaced)) if run.is_first else quiet_interrupt():
         if_exists: IfExists = "resume" if resume else "overwrite" if overwrite else "refuse"
         if seeds:
             records = train_seeds(recipe, opened.bags, parse_seeds(seeds), run, if_exists=if_exists)

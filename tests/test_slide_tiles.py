@@ -29,6 +29,7 @@ from miue.io.store.store import read_store
 from miue.pathology.color_texture import NAME, WIDTH, color_texture
 from miue.pathology.patch_encoders import PatchEncoder, plain_encoder
 from miue.pathology.slides import _check_colors, microns_per_pixel, open_slide, thumbnail
+from miue.pathology.tile_files import write_features
 from miue.pathology.tiling import (
     Tiling,
     cut_tiles,
@@ -463,6 +464,30 @@ def test_a_full_disk_ends_the_command_that_skips_bad_slides(slide: Path, tmp_pat
     assert isinstance(result.exception, StorageError)
     assert "a.h5': expected to write it whole" in str(result.exception)
     assert "left out" not in result.output
+
+
+@pytest.mark.long
+def test_a_cutting_that_is_interrupted_counts_all_slides_that_are_kept(
+    slide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --overwrite the same command begins anew, so none is said to be kept for it."""
+    copies = [tmp_path / f"{name}.svs" for name in "abc"]
+    for copy in copies:
+        copy.symlink_to(slide)
+    out = tmp_path / "out"
+    words = ("--out", out, "--magnification", 5)
+    assert run(copies[0], *words).exit_code == 0
+
+    def stop_at_third(path: Path, *arguments: Any, **options: Any) -> None:
+        if path.stem == "c":
+            raise KeyboardInterrupt
+        write_features(path, *arguments, **options)
+
+    monkeypatch.setattr("miue.pathology.tiling.write_features", stop_at_third)
+    said = str(run(*copies, *words).exception)
+    assert said == f"finished and kept in {out}: 2 slides; the same command goes on"
+    said = str(run(*copies, *words, "--overwrite").exception)
+    assert said == f"each file in {out} is whole, as before or written again; give the same command again"
 
 
 @pytest.mark.long

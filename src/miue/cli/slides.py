@@ -58,13 +58,16 @@ def for_each_slide(
             raise error
         failed[name] = str(error)
 
+    kept = 0
+
     def say_kept() -> str:
-        finished = plural(sum(task.is_done for task in tasks), "slide")
+        if overwrite:
+            return f"each file in {out} is whole, as before or written again; give the same command again"
+        finished = plural(kept + sum(task.is_done for task in tasks), "slide")
         return f"finished and kept in {out}: {finished}; the same command goes on"
 
     with saying_what_is_kept(say_kept), locked(out):
         remove_temporaries(out)
-        kept = 0
         for slide in slides:
             target = out.resolve() / f"{slide.stem}.h5"
             if overwrite and target.exists():

@@ -96,6 +96,29 @@ def test_a_killed_packing_goes_on_where_it_stopped(
     assert verify(tmp_path / "store") == [] and not work.exists()
 
 
+def test_a_packing_goes_on_after_a_line_that_a_full_disk_tore_and_a_second_interrupt(
+    slides: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next line was written behind the torn one, so that both and what came after were packed again."""
+    bags, read, journal = load_bags(slides[0]).bags, packing._read, tmp_path / ".store.packing" / "checksums.csv"
+    for stop in (7, 12):
+
+        def stops(dataset: BagDataset, bag: int, stop: int = stop) -> Any:
+            if bag == stop:
+                raise KeyboardInterrupt
+            return read(dataset, bag)
+
+        monkeypatch.setattr(packing, "_read", stops)
+        with pytest.raises(KeyboardInterrupt):
+            pack(bags, tmp_path / "store")
+        assert journal.read_bytes().count(b"\n") == stop
+        if stop == 7:
+            journal.write_bytes(journal.read_bytes()[:-20])
+    monkeypatch.undo()
+    assert pack(bags, tmp_path / "store").resumed == 12
+    assert verify(tmp_path / "store") == []
+
+
 def test_a_packing_that_ends_once_its_store_is_there_leaves_nothing_beside_it(
     slides: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

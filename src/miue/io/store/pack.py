@@ -26,7 +26,7 @@ from miue.common.errors import (
     lacking,
     no_room_behind,
 )
-from miue.common.files import atomic_folder, read_json, remove_temporaries, write_json
+from miue.common.files import atomic_file, atomic_folder, read_json, remove_temporaries, write_json
 from miue.common.folder_kinds import STORE
 from miue.common.locks import locked
 from miue.common.memory import memory_shortage
@@ -141,6 +141,8 @@ def _write(
         resumed = len(written)
         file.seek(end)
         file.truncate()
+        with atomic_file(work / CHECKSUMS) as again:  # without a line that is torn
+            again.write_text("".join(_line(bag, *of_bag) for bag, of_bag in written.items()), "utf-8")
         with (work / CHECKSUMS).open("a", encoding="utf-8") as journal:
             todo = [bag for bag in range(len(bags)) if bag not in written]
             for bag, content in tracked(_read_ahead(bags, todo), "packing", shown=progress, total=len(todo)):
@@ -152,10 +154,15 @@ def _write(
                 rows, digest = content
                 file.write(bytes_of(rows))
                 file.flush()
-                journal.write(f"{bag},{len(rows)},{digest}\n")
+                journal.write(_line(bag, len(rows), digest))
                 journal.flush()
                 written[bag] = (len(rows), digest)
     return written, missed, resumed
+
+
+def _line(bag: int, rows: int, digest: str) -> str:
+    """Return the line of the journal that says that a bag was written."""
+    return f"{bag},{rows},{digest}\n"
 
 
 def verify(store: Path) -> list[str]:

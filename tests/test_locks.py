@@ -31,6 +31,7 @@ from miue.io.splits.draw import make_folds
 from miue.io.store.pack import pack
 from miue.model.recipe import Recipe
 from miue.selection.cross_validation import cross_validate
+from miue.tasks import Task, run_tasks
 
 HOLD = """
 import sys, time
@@ -218,6 +219,23 @@ def test_a_process_that_was_killed_holds_nothing(
     with locked(tmp_path / "out"):
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_the_lock_of_a_part_whose_writer_was_killed_once_it_was_there_is_removed(
+    tmp_path: Path, hold: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """The part is not written again, so that nothing else would remove it."""
+    part, held = tmp_path / "part.json", tmp_path / "held.json"
+    for path in (part, held):
+        path.touch()
+    process = hold(part)
+    process.kill()
+    process.wait()
+    hold(held)
+    assert {path.name for path in tmp_path.glob(".*.lock")} == {".part.json.lock", ".held.json.lock"}
+    tasks = [Task(path.name, "none:none", {}, path) for path in (part, held)]
+    assert run_tasks(tasks, doing="waiting", unit="parts") == [None, None]
+    assert [path.name for path in tmp_path.glob(".*.lock")] == [".held.json.lock"]
 
 
 @pytest.mark.parametrize("finished", [True, False])

@@ -44,7 +44,7 @@ def for_each_slide(
         StorageError: a file that is there was made otherwise.
     """
     from miue.common.files import remove_temporaries
-    from miue.common.locks import locked
+    from miue.common.locks import locked, remove_left_lock
     from miue.pathology.tile_files import refuse_other_file
     from miue.tasks import Task, run_tasks
 
@@ -76,6 +76,7 @@ def for_each_slide(
                 arguments = {"slide": str(slide.absolute()), "out": str(target), **call[1]}
                 tasks.append(Task(slide.stem, call[0], arguments, target, overwrite))
                 continue
+            remove_left_lock(target)
             try:
                 _check_made(made(slide, target), target)
                 kept += 1

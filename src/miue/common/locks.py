@@ -117,6 +117,15 @@ def held_if_free(lock_file: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
+def remove_left_lock(output: Path) -> None:
+    """Remove the file of the lock of ``output`` that a killed process left; none that a process holds."""
+    lock_file = _beside(output.resolve())
+    with held_if_free(lock_file) as is_held:
+        if is_held:
+            with suppress(OSError):
+                lock_file.unlink()
+
+
 def holder(path: Path) -> str:
     """Return who holds the lock in the file ``path``, as a phrase."""
     try:
@@ -129,13 +138,16 @@ def holder(path: Path) -> str:
 
 def _lock(output: Path) -> BaseFileLock:
     """Return the one lock of ``output`` in this process."""
-    beside = output.parent / f".{output.name}.lock"
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(output, error) from error
     within = output.is_dir() and not os.access(output.parent, os.W_OK)
-    return FileLock(output / ".lock" if within else beside, is_singleton=True, fallback_to_soft=False)
+    return FileLock(output / ".lock" if within else _beside(output), is_singleton=True, fallback_to_soft=False)
+
+
+def _beside(output: Path) -> Path:
+    return output.parent / f".{output.name}.lock"
 
 
 def _is_locked(descriptor: int) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from miue.common.arguments import check_fields
 from miue.common.errors import ConfigError, MiueError, WriteError, out_of_range, unknown_name
+from miue.common.locks import remove_left_lock
 from miue.common.progress import bar
 from miue.tasks.task import Outcome, Task, shares_shown
 
@@ -89,6 +90,8 @@ def run_tasks(
         KeyboardInterrupt: the user stopped it; workers have ended.
     """
     todo = [number for number, task in enumerate(tasks) if not task.is_done]
+    for number in set(range(len(tasks))).difference(todo):
+        remove_left_lock(tasks[number].output or tasks[number].part)
     numbers = {tasks[number].part: number for number in todo}
     values: list[Any] = [None] * len(tasks)
     failed: list[Exception] = []

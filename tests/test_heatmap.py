@@ -171,6 +171,19 @@ def test_a_heatmap_shows_raw_values_units_and_ranges(two_slides: Predictions) ->
         assert "probability of each patch, not calibrated, range 0 to 1" in labels
 
 
+def test_the_first_row_of_a_slide_is_at_the_top_of_every_panel(two_slides: Predictions) -> None:
+    (patches, _) = patches_by_slide(two_slides)
+    slide = Slide(np.full((3, 5, 3), 200, np.uint8), (5 * STEP, 3 * STEP), 0.5)
+    figure = heatmap_figure(patches, [probability_layer("tumour")], 1, slide)
+    panels = [axis for axis in figure.axes if axis.get_title(loc="left")]
+    assert [len(panel.images) for panel in panels] == [1, 2]  # the slide, and the values over it
+    for image in (image for panel in panels for image in panel.images):
+        assert image.origin == "upper"
+        assert list(image.get_extent()) == [0, 5 * STEP, 3 * STEP, 0]  # left, right, below, above
+    for panel in panels:
+        assert panel.get_xlim() == (0, 5 * STEP) and panel.get_ylim() == (3 * STEP, 0)
+
+
 @pytest.mark.parametrize(
     ("classes", "chosen", "titles"),
     [
@@ -241,6 +254,15 @@ def test_patches_are_painted_as_one_by_one() -> None:
     with np.errstate(invalid="ignore"):
         wanted = total / count
     assert Canvas.of(patches, extent).paint(values) == pytest.approx(wanted, abs=1e-9, nan_ok=True)
+
+
+def test_patches_smaller_than_half_a_pixel_have_the_pixel_that_they_lie_in() -> None:
+    given = one_slide([[0, 0], [4, 16], [6, 999], [999, 6], [999, 999]], [0.5] * 5)
+    (patches,) = patches_by_slide(given, patch_sizes(given, 1))
+    canvas = Canvas.at_scale(patches, (0, 0, 1000, 1000), 0.1)
+    assert canvas.begin.tolist() == [[0, 0], [0, 1], [0, 99], [99, 0], [99, 99]]
+    assert canvas.end.tolist() == [[1, 1], [1, 2], [1, 100], [100, 1], [100, 100]]
+    assert int(canvas.count.sum()) == len(patches)  # those at the margin among them
 
 
 @pytest.mark.long

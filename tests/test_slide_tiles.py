@@ -191,6 +191,12 @@ def test_a_grid_keeps_the_patches_that_are_tissue_enough() -> None:
     assert tissue_grid(mask, (80, 40), 80, 0.01).tolist() == []  # no whole patch
 
 
+def test_patches_smaller_than_half_a_pixel_of_the_mask_are_kept_up_to_the_margin() -> None:
+    mask = np.array([[False, True]] * 2)
+    kept = tissue_grid(mask, (100, 100), 10, 0.5)
+    assert kept.tolist() == [[x, y] for y in range(0, 100, 10) for x in range(50, 100, 10)]
+
+
 @pytest.mark.parametrize("step", [7, 16, 23])
 def test_the_share_of_tissue_is_that_of_its_pixels(step: int) -> None:
     mask = np.random.default_rng(0).random((61, 83)) < 0.5

@@ -265,6 +265,8 @@ def states(attributes: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 
 def _pixels(begin: np.ndarray, step: int, scale: float, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return first and last pixel of the mask of each patch, at least one pixel."""
-    first = np.minimum(np.floor(begin * scale + 0.5).astype(int), most - 1)
-    return first, np.clip(np.floor((begin + step) * scale + 0.5).astype(int), first + 1, most)
+    """Return first and last pixel of the mask of each patch; of one without a whole pixel, that of its center."""
+    first, last = (np.floor(edge * scale + 0.5).astype(int) for edge in (begin, begin + step))
+    center = np.minimum(np.floor((begin + step / 2) * scale).astype(int), most - 1)
+    is_small = last <= first
+    return np.where(is_small, center, first), np.where(is_small, center + 1, np.minimum(last, most))

@@ -140,9 +140,11 @@ class Canvas:
         """Return a canvas of ``extent``, of which a level-0 pixel is ``scale`` pixels wide."""
         x, y, right, bottom = extent
         size = max(1, round((right - x) * scale)), max(1, round((bottom - y) * scale))
-        begin = np.floor((patches.coords - (x, y)) * scale + 0.5).astype(int)
-        end = np.floor((patches.coords + patches.size - (x, y)) * scale + 0.5).astype(int)
-        begin, end = np.clip(begin, 0, size), np.clip(np.maximum(end, begin + 1), 0, size)
+        low = patches.coords - (x, y)
+        begin, end = (np.floor(corner * scale + 0.5).astype(int) for corner in (low, low + patches.size))
+        center = np.floor((low + patches.size / 2) * scale).astype(int)  # of patches without a whole pixel
+        begin, end = np.where(end > begin, begin, center), np.where(end > begin, end, center + 1)
+        begin, end = np.clip(begin, 0, size), np.clip(end, 0, size)
         return cls(begin, end, _sums_of_rectangles(begin, end, np.ones(len(begin)), size[::-1]))
 
     def paint(self, values: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "height width"]:

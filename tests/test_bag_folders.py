@@ -655,6 +655,22 @@ def test_clam_features_take_their_patch_size_from_the_patches(tmp_path: Path) ->
     assert bags.patch_sizes is not None and bags.patch_sizes.tolist() == [0]
 
 
+def test_a_side_that_a_file_states_itself_counts_before_that_of_patches_beside_it(tmp_path: Path) -> None:
+    made_files.trident(tmp_path / "features_uni", "a", made_files.features_of(7), step=1024)
+    made_files.clam_patches(tmp_path, "a", 7, 256, 2.0)
+    bags = load_bags(tmp_path / "features_uni").bags
+    assert bags.patch_sizes is not None and bags.patch_sizes.tolist() == [1024]
+
+
+def test_the_folder_of_tensors_of_clam_is_read_where_it_is_alone(tmp_path: Path) -> None:
+    for job, name in (("first", "a"), ("second", "b")):
+        made_files.clam(tmp_path / job, name, made_files.features_of(4))
+    shutil.rmtree(tmp_path / "second" / "h5_files")
+    assert load_bags(tmp_path / "second").bags.ids == ("b",)
+    loaded = load_bags(tmp_path)  # of two jobs, the second of which kept the tensors alone
+    assert loaded.bags.ids == ("a", "b") and loaded.bags.without_coords == ("b",)
+
+
 def test_files_that_are_not_read_are_said_and_such_as_cannot_be_are_bad_bags(tmp_path: Path) -> None:
     folder = tmp_path / "features"
     for name in "ab":

@@ -105,6 +105,14 @@ def test_centers_are_never_taken_for_corners_where_no_grid_shows_the_side_of_a_t
     assert any("left out where no grid" in note and "(1 of 2 bags)" in note for note in loaded.notes)
 
 
+def test_positions_in_the_file_of_features_count_before_those_beside_it(tmp_path: Path) -> None:
+    root = slideflow(tmp_path / "data")
+    own = {"features": torch.from_numpy(features()), "coords": torch.from_numpy(CORNERS + 7)}
+    torch.save(own, root / "a.pt")
+    bags = load_bags(root, labels=labels_in(tmp_path), skip_bad=True).bags
+    assert np.array_equal(corners_of(bags, bags.ids.index("a")), CORNERS + 7)
+
+
 def test_the_side_of_a_patch_is_the_one_that_is_stated(tmp_path: Path) -> None:
     bags = load_bags(slide2vec(tmp_path / "data"), labels=labels_in(tmp_path)).bags
     assert bags.patch_sizes is not None and set(bags.patch_sizes) == {SIDE}

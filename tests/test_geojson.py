@@ -100,6 +100,20 @@ def test_a_region_has_the_mean_of_its_patches_and_a_hole_where_there_is_one() ->
     assert corner["properties"]["measurements"]["patches"] == 1  # touches at a corner alone
 
 
+def test_a_region_has_its_own_uncertainty_and_lies_where_the_viewer_has_it() -> None:
+    given = one_slide([[512, 0], [513, 0], [515, 7]], [0.9, 0.8, 0.6])
+    (patches,) = patches_by_slide(given, patch_sizes(given, 1))
+    single, pair = sorted(
+        regions(patches, Selection(["normal", "tumour"], [1]), origin=(500, -20)),
+        key=lambda feature: feature["properties"]["measurements"]["patches"],
+    )
+    entropy = patches.uncertainties["entropy"]
+    assert pair["properties"]["measurements"]["mean entropy"] == pytest.approx(entropy[:2].mean(), rel=1e-6)
+    assert single["properties"]["measurements"]["mean entropy"] == pytest.approx(entropy[2], rel=1e-6)
+    assert shapely.geometry.shape(pair["geometry"]).equals(shapely.box(12, 20, 14, 21))
+    assert shapely.geometry.shape(single["geometry"]).equals(shapely.box(15, 27, 16, 28))
+
+
 def test_the_area_of_a_region_is_exact() -> None:
     size, count = 4099, 7
     given = one_slide([[size * x, 0] for x in range(count)], [0.7] * count)

@@ -196,6 +196,14 @@ def test_a_folder_that_changes_is_looked_at_again(tmp_path: Path) -> None:
     assert contents_of(folder).size == 4
 
 
+def test_an_image_that_got_another_size_since_it_was_listed_is_named(tmp_path: Path) -> None:
+    bags = load_bags(images(tmp_path / "bags" / "a", 3).parent).bags
+    with (tmp_path / "bags" / "a" / "1.png").open("wb") as file:  # which leaves the time of the folder
+        image(7, (9, 6)).save(file, "PNG")
+    with pytest.raises(DataError, match=r"1\.png.*expected 6 × 9 pixels as in the first image .* got 9 × 6"):
+        bags.instances[1:2]
+
+
 def test_folders_of_images_are_found_where_there_are_no_bag_files(tmp_path: Path) -> None:
     for name in ("b", "a.1"):
         images(tmp_path / "data" / "pictures" / name)

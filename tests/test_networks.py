@@ -15,7 +15,7 @@ from miue.bags.segments import Segments
 from miue.common.errors import ConfigError, ModelError
 from miue.networks import NETWORKS, DualStreamNetwork, MILNetwork, initialize
 from miue.networks.base import instance_logits_of_features
-from miue.networks.encoders import MLP, AlexNet, CompactCNN, LeNet
+from miue.networks.encoders import MLP, AlexNet, CompactCNN, LeNet, default_encoder
 
 WIDTH, CLASSES = 7, 3
 
@@ -211,6 +211,18 @@ def test_bytes_and_fractions_encode_alike() -> None:
 def test_images_too_small_for_an_encoder_are_refused() -> None:
     with pytest.raises(ModelError, match=r"encoder LeNet: expected images .* got instances of shape \(8, 8, 1\)"):
         LeNet((8, 8, 1))
+
+
+@pytest.mark.parametrize(("encoder", "side"), [(LeNet, 16), (AlexNet, 15), (CompactCNN, 4)])
+def test_the_smallest_images_of_an_encoder_are_encoded_and_smaller_ones_refused(
+    encoder: type[LeNet], side: int
+) -> None:
+    assert encoder((side, side + 3, 2), width=7).eval()(torch.rand(2, side, side + 3, 2)).shape == (2, 7)
+    for shape in ((side - 1, side + 3, 2), (side + 3, side - 1, 2)):
+        with pytest.raises(ModelError, match=f"of at least {side} pixels a side"):
+            encoder(shape)
+        assert default_encoder(shape) == "compact"
+    assert default_encoder((16, 19, 2)) == "lenet"
 
 
 @pytest.mark.parametrize("encoder", [LeNet, AlexNet, CompactCNN])

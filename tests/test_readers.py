@@ -486,6 +486,15 @@ def test_a_chunk_that_claims_more_than_its_file_holds_is_refused(tmp_path: Path)
         contents_of(tmp_path / "s.h5")
 
 
+def test_a_chunk_of_coords_that_claims_more_than_its_file_holds_is_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file["features"] = FEATURES
+        file.create_dataset("coords", (7, 2), "i8", chunks=(1 << 23, 2), maxshape=(None, 2), compression="gzip")
+        file["coords"][:] = 512
+    with pytest.raises(DataError, match="an array that its file can hold, got 134,217,728 bytes"):
+        contents_of(tmp_path / "s.h5")
+
+
 @pytest.mark.parametrize("kind", [".npy", ".npz", ".h5", ".pth"])
 def test_a_file_longer_than_it_states_is_refused(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"s{kind}"
@@ -599,6 +608,12 @@ def test_coords_in_microns_are_as_many_as_features_whether_they_are_used_or_not(
     for mpp in (None, 0.25):
         with pytest.raises(DataError, match="as many coords as features, got 5 coords, 7 features"):
             contents_of(path, mpp)
+
+
+def test_more_coords_than_features_are_refused_as_fewer_are(tmp_path: Path) -> None:
+    path = made_files.clam(tmp_path, "s", FEATURES, made_files.grid(len(FEATURES) + 1, 512))
+    with pytest.raises(DataError, match="as many coords as features, got 8 coords, 7 features"):
+        contents_of(path)
 
 
 @pytest.mark.parametrize("mpp", [0.0, -1.0, float("nan"), float("inf")])

@@ -23,6 +23,7 @@ import miue
 from miue.cli.inspection import MOST_ROWS
 from miue.cli.interrupt import Interrupted
 from miue.common.errors import ConfigError, DataError
+from miue.io.checks import check_values
 from miue.io.labels.label_table import read_label_table
 from miue.io.load import load_bags
 from miue.io.store.pack import pack
@@ -429,6 +430,15 @@ def some_not_finite(tmp_path: Path) -> tuple[Path, Path]:
     return folder, tmp_path / "labels.csv"
 
 
+def test_bags_left_out_before_their_values_are_read_stay_listed(some_not_finite: tuple[Path, Path]) -> None:
+    folder, _ = some_not_finite
+    np.save(folder / "empty.npy", np.zeros((0, 8), np.float32))
+    loaded = load_bags(folder, skip_bad=True)
+    checked = check_values(loaded, str(folder), skip_bad=True, progress=False)
+    assert [one.bag for one in checked.left_out] == ["empty", "s01", "s03", "s05", "s07", "s09", "s11"]
+    assert len(checked.bags) == 34
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -660,6 +670,13 @@ def test_a_side_that_a_file_states_itself_counts_before_that_of_patches_beside_i
     made_files.clam_patches(tmp_path, "a", 7, 256, 2.0)
     bags = load_bags(tmp_path / "features_uni").bags
     assert bags.patch_sizes is not None and bags.patch_sizes.tolist() == [1024]
+
+
+def test_features_two_folders_below_the_patches_of_clam_take_their_side(tmp_path: Path) -> None:
+    made_files.clam(tmp_path / "features_uni", "a", made_files.features_of(7))  # features_uni/h5_files/a.h5
+    made_files.clam_patches(tmp_path, "a", 7, 256, 2.0)
+    bags = load_bags(tmp_path / "features_uni").bags
+    assert bags.patch_sizes is not None and bags.patch_sizes.tolist() == [512]
 
 
 def test_the_folder_of_tensors_of_clam_is_read_where_it_is_alone(tmp_path: Path) -> None:

@@ -149,6 +149,18 @@ def test_a_pyramid_has_the_means_of_what_lies_below(tmp_path: Path) -> None:
         np.testing.assert_allclose(smaller, blocks.mean((2, 4)), rtol=1e-6)
 
 
+def test_a_pixel_of_a_pyramid_over_two_patches_has_their_mean(tmp_path: Path) -> None:
+    coords = np.array([[STEP // 8 + STEP * number, 0] for number in range(100)])  # one pixel beside the blocks
+    instances = prediction_table(alpha_of(100), ["s"] * 100, coords)
+    patches = of_slide(Predictions(prediction_table(alpha_of(1), ["s"]), instances), "s")
+    write_ome_tiff(tmp_path / "s.ome.tiff", patches, ["a", "b"])
+    with tifffile.TiffFile(tmp_path / "s.ome.tiff") as file:
+        smaller = file.series[0].levels[1].asarray()[1, 0]
+    values = patches.probabilities[:, 1]
+    np.testing.assert_allclose(smaller[:400:4], [values[0], *(values[:-1] + values[1:]) / 2], rtol=1e-6)
+    np.testing.assert_allclose(smaller[1:401:4], values, rtol=1e-6)
+
+
 def test_gaps_stay_gaps_in_a_pyramid_of_odd_size(tmp_path: Path) -> None:
     """Patches far apart: at the edge of a gap the mean is that of the pixels that have a value."""
     coords = np.array([[0, 0], [STEP, 0], [100 * STEP, 77 * STEP]])

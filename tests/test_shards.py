@@ -320,6 +320,7 @@ def test_shards_of_different_counts_are_refused(trained: Path, shards: list[Path
     ("more", "said"),
     [
         (["--seed", "5"], "one of another prediction: other bags, labels or patients, another --seed"),
+        (["--precision", "bf16-mixed"], "one of another prediction: .*, another --seed or --precision"),
         (["--estimator", "attention"], "one of another prediction: another estimator"),
     ],
 )

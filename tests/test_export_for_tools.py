@@ -213,6 +213,15 @@ def test_maps_take_the_size_of_the_slides(saved_slides: Path, tmp_path: Path) ->
     assert result.exit_code == 0 and "left out: slide 'b'" in result.output
 
 
+def test_a_patch_that_begins_where_the_slide_ends_is_beside_it(saved_slides: Path, tmp_path: Path) -> None:
+    for name in ("007", "b"):  # the last patch of b begins at 3149
+        write_glass(tmp_path / "slides" / f"{name}.tif", 3149, 1100)
+    words = ("geojson", saved_slides, "--slides", tmp_path / "slides", "--quiet", "--out")
+    assert "1 of 4 patches beside it" in str(export(*words, tmp_path / "none").exception)
+    write_glass(tmp_path / "slides" / "b.tif", 3150, 1100)
+    assert export(*words, tmp_path / "all").exit_code == 0
+
+
 @pytest.mark.parametrize("kind", ["geojson", pytest.param("heatmap", marks=pytest.mark.long), "ome-tiff"])
 def test_a_slide_that_its_patches_do_not_lie_on_is_not_drawn_under_them(
     saved_slides: Path, tmp_path: Path, kind: str

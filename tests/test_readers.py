@@ -610,6 +610,14 @@ def test_coords_in_microns_are_as_many_as_features_whether_they_are_used_or_not(
             contents_of(path, mpp)
 
 
+def test_an_array_of_an_archive_shorter_than_it_states_is_refused_where_it_is_listed(tmp_path: Path) -> None:
+    np.save(tmp_path / "features.npy", FEATURES)
+    with zipfile.ZipFile(tmp_path / "s.npz", "w") as archive:
+        archive.writestr("features.npy", (tmp_path / "features.npy").read_bytes()[:-24])
+    with pytest.raises(DataError, match="an array 'features' as long as its header states"):
+        contents_of(tmp_path / "s.npz")
+
+
 def test_more_coords_than_features_are_refused_as_fewer_are(tmp_path: Path) -> None:
     path = made_files.clam(tmp_path, "s", FEATURES, made_files.grid(len(FEATURES) + 1, 512))
     with pytest.raises(DataError, match="as many coords as features, got 8 coords, 7 features"):

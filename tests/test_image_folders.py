@@ -196,6 +196,13 @@ def test_a_folder_that_changes_is_looked_at_again(tmp_path: Path) -> None:
     assert contents_of(folder).size == 4
 
 
+def test_gray_images_behind_one_in_color_take_no_color_from_it(tmp_path: Path) -> None:
+    folder = images(tmp_path / "bag", 3)
+    image(4, mode="RGB").save(folder / "0.png")
+    rows = read_rows(folder, 0, 3)
+    assert rows.shape == (3, 9, 6, 3) and np.array_equal(rows[0], np.asarray(image(4, mode="RGB")))
+
+
 def test_an_image_that_got_another_size_since_it_was_listed_is_named(tmp_path: Path) -> None:
     bags = load_bags(images(tmp_path / "bags" / "a", 3).parent).bags
     with (tmp_path / "bags" / "a" / "1.png").open("wb") as file:  # which leaves the time of the folder

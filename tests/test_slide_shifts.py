@@ -18,9 +18,10 @@ from typer.testing import CliRunner
 from miue.cli.app import app
 from miue.common.errors import DataError, StorageError
 from miue.pathology.color_texture import color_texture
-from miue.pathology.slide_shifts import GAP
-from miue.pathology.stain_shifts import blurred
-from miue.pathology.tile_files import read_tiles
+from miue.pathology.patch_encoders import plain_encoder
+from miue.pathology.slide_shifts import GAP, SlideShift, is_shifted_so
+from miue.pathology.stain_shifts import StainShift, blurred
+from miue.pathology.tile_files import Tiles, read_tiles, write_features
 
 
 def run(*words: object) -> Any:
@@ -292,3 +293,13 @@ def test_features_of_clam_without_sizes_say_that_its_patches_have_them(tmp_path:
         file["features"] = np.zeros((2, 4), np.float32)
     with pytest.raises(DataError, match="of CLAM pass the folder patches"):
         read_tiles(tmp_path / "a.h5")
+
+
+def test_features_of_other_patches_of_the_slide_are_not_taken_for_done(tmp_path: Path) -> None:
+    how = SlideShift(StainShift("blur", "light"), 42, plain_encoder(), tmp_path)
+    corners, values = np.array([[0, 0], [256, 0]]), np.zeros((2, 24), np.float32)
+    slide, out = tmp_path / "s.tif", tmp_path / "shifted.h5"
+    for coords, is_done in ((corners, True), (corners + np.array([0, 256]), False), (corners[::-1], False)):
+        write_features(out, values, values, Tiles(coords, 256, 128, {}), how.attributes())
+        write_features(tmp_path / "s.h5", values, values, Tiles(corners, 256, 128, {}), {})
+        assert is_shifted_so(out, slide, how) == is_done

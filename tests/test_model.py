@@ -185,7 +185,13 @@ def test_folders_that_hold_no_usable_model_say_why(tmp_path: Path, bags: BagData
         ({"options": {"network.hidden": True}}, "'network.hidden': expected a valid integer"),
         ({"options": {"method.red": 5}}, "option 'method.red': expected a valid boolean, such as True, got 5"),
         ({"options": {"method.activation": 3}}, "option 'method.activation': expected a valid string"),
-        ({"options": {"encoder.dropout": 1.5}}, "option 'encoder.dropout': expected less than or equal to 1"),
+        (
+            {"options": {"encoder.dropout": 1.5}},
+            "option 'encoder.dropout': expected less than 1, such as 0.0",
+        ),
+        ({"options": {"encoder.dropout": 1.0}}, "option 'encoder.dropout': expected less than 1"),  # all drops out
+        ({"options": {"encoder.dropout": 1}}, "option 'encoder.dropout': expected less than 1"),
+        ({"method": "mc-dropout", "options": {"encoder.dropout": 1.0}}, "'encoder.dropout': expected less than 1"),
         ({"network": "mean", "options": {"network.hidden": 3}}, "expected no options: network 'mean' has none"),
         ({"options": {"method.routing": "sideways"}}, "gradient routing 'sideways'"),
     ],

@@ -9,8 +9,8 @@ from pydantic import Field
 Width = Annotated[int, Field(ge=1, lt=1 << 31)]
 """Number of units of a layer."""
 
-Rate = Annotated[float, Field(ge=0, le=1)]
-"""Probability that a unit drops out."""
+Rate = Annotated[float, Field(ge=0, lt=1)]
+"""Probability that a unit drops out: below 1, where all would, so that the network saw nothing of any bag."""
 
 Scalar = bool | int | float | str | None
 

@@ -196,6 +196,25 @@ def test_a_folder_that_changes_is_looked_at_again(tmp_path: Path) -> None:
     assert contents_of(folder).size == 4
 
 
+def test_images_that_are_written_over_are_looked_at_again(tmp_path: Path) -> None:
+    folder = images(tmp_path / "bags" / "a")
+    assert load_bags(tmp_path / "bags").bags.instance_shape == (9, 6, 1)
+    times = folder.stat()
+    images(folder, size=(7, 8))
+    bags = load_bags(tmp_path / "bags").bags
+    assert bags.instance_shape == (8, 7, 1)  # was refused as another size
+    images(folder, size=(7, 8), mode="RGB")
+    before, bags = bags, load_bags(tmp_path / "bags").bags
+    assert bags.instance_shape == (8, 7, 3)  # was read as gray
+    with pytest.raises(DataError, match=r"listed, .* of shape \(8, 7, 1\), got .* \(8, 7, 3\); give"):
+        before.batch([0])
+    assert np.array_equal(bags.batch([0]).instances[1], np.asarray(image(1, (7, 8), "RGB")))
+    Image.fromarray(np.full((8, 7), 40_000, np.uint16)).save(folder / "1.png")
+    with pytest.raises(DataError, match="8 bits, got mode I;16"):
+        load_bags(tmp_path / "bags")
+    assert folder.stat().st_mtime_ns == times.st_mtime_ns  # nothing of this shows in the folder itself
+
+
 def test_gray_images_behind_one_in_color_take_no_color_from_it(tmp_path: Path) -> None:
     folder = images(tmp_path / "bag", 3)
     image(4, mode="RGB").save(folder / "0.png")

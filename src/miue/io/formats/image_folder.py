@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import struct
 from collections.abc import Iterator
@@ -67,7 +69,7 @@ class Images:
     dtype = np.dtype(np.uint8)
 
     def __init__(self, folder: Path) -> None:
-        self.paths, self.shape, self.others = _headers(folder, folder.stat().st_mtime_ns)
+        self.paths, self.shape, self.others = _headers(folder, _state(folder))
 
     def __getitem__(self, span: Any) -> UInt8[np.ndarray, "n ..."]:
         found = [self._read(path) for path in self.paths[span]]
@@ -87,10 +89,10 @@ class Images:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _headers(folder: Path, _changed: int) -> tuple[tuple[Path, ...], tuple[int, ...], tuple[str, ...]]:
+def _headers(folder: Path, _state: bytes) -> tuple[tuple[Path, ...], tuple[int, ...], tuple[str, ...]]:
     """Return the images of a folder, the shape of all together, and the endings of other files.
 
-    The header of each image is looked at.
+    The header of each image is looked at, once while the state of the folder stays the same.
     """
     paths, sizes, is_gray = tuple(image_files(folder)), [], True
     for path in paths:
@@ -114,6 +116,20 @@ def _headers(folder: Path, _changed: int) -> tuple[tuple[Path, ...], tuple[int, 
     endings = {path.suffix.lower() or path.name for path in others}
     shape = (len(paths), height, width) if is_gray else (len(paths), height, width, 3)
     return paths, shape, tuple(sorted(endings))
+
+
+def _state(folder: Path) -> bytes:
+    """Return a digest that changes with each file of a folder, whose own time stays when one is written over."""
+    digest = hashlib.blake2b(digest_size=16)
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            try:
+                found = entry.stat()
+                times = f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+            except OSError:  # a link to nothing
+                times = ""
+            digest.update(os.fsencode(entry.name) + f"/{times}/".encode())
+    return digest.digest()
 
 
 @contextmanager

@@ -717,6 +717,20 @@ def test_a_file_that_was_replaced_since_it_was_listed_is_refused(ending: str, si
         bags.instances[:2]
 
 
+@pytest.mark.parametrize("other", [np.ones((3, 5), np.float32), np.full((3, 4), 0.7, np.float32)])
+def test_a_file_that_got_instances_of_another_kind_since_it_was_listed_is_refused(
+    other: np.ndarray, tmp_path: Path
+) -> None:
+    """Bytes were made of numbers, of 0.7 a 0; another width had an error of NumPy or torch."""
+    np.save(tmp_path / "a.npy", np.ones((3, 4), np.float16))
+    bags = load_bags(tmp_path).bags
+    np.save(tmp_path / "a.npy", other)
+    got = rf"float32 of shape \({other.shape[1]},\); give the same command again once nothing writes"
+    for read in (lambda: bags.batch([0]), lambda: bags.instances[np.array([2, 0])]):
+        with pytest.raises(DataError, match=rf"a\.npy.*listed, float16 of shape \(4,\), got {got}"):
+            read()
+
+
 def test_coords_may_have_the_leading_axis_that_features_have(tmp_path: Path) -> None:
     torch.save({"feats": torch.ones(1, 4, 3), "coords": torch.arange(8).reshape(1, 4, 2)}, tmp_path / "a.pt")
     found = contents_of(tmp_path / "a.pt")

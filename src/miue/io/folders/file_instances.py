@@ -9,6 +9,7 @@ import numpy as np
 from miue.bags.arrays import PartedInstances
 from miue.common.working_folder import WorkingFolder
 from miue.io.formats import read_rows
+from miue.io.formats.base import bag_error
 
 
 class FileInstances(PartedInstances):
@@ -44,7 +45,13 @@ class FileInstances(PartedInstances):
         """Return the instances of a file from ``start`` up to ``stop``.
 
         Raises:
-            DataError: a file that cannot be read, or has got another number of instances since it was listed.
+            DataError: a file that cannot be read, or has got instances of another number or kind since it was
+                listed.
         """
-        size = int(self.ends[part]) - self._begin(part)
-        return read_rows(self._home.find(self._given[part]), start, stop, statistics=self.statistics, size=size)
+        path, size = self._home.find(self._given[part]), int(self.ends[part]) - self._begin(part)
+        rows = read_rows(path, start, stop, statistics=self.statistics, size=size)
+        if rows.shape[1:] != self.shape[1:] or not np.can_cast(rows.dtype, self.dtype):
+            got, listed = (f"{each.dtype} of shape {tuple(each.shape[1:])}" for each in (rows, self))
+            wanted = f"instances as they were when the bags were listed, {listed}"
+            raise bag_error(path, wanted, got, "give the same command again once nothing writes this file")
+        return rows

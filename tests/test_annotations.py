@@ -73,6 +73,11 @@ def test_a_star_is_read_by_the_order_of_its_corners_and_outlines_that_cross_them
     assert read_tumor(qupath(tmp_path / "b.json", feature("tumor", bow))).area == pytest.approx(50)
 
 
+def test_corners_are_in_the_order_of_their_numbers_and_not_of_digits(tmp_path: Path) -> None:
+    stairs = [(float(x), float(y)) for n in range(6) for x, y in ((n, n), (n + 1, n))] + [(6.0, 6.0), (0.0, 6.0)]
+    assert read_tumor(asap(tmp_path / "a.xml", ("Tumor", stairs))).area == pytest.approx(21)
+
+
 def test_dots_detections_and_ignored_groups_are_passed_over_and_unknown_groups_are_not(tmp_path: Path) -> None:
     tumor = ("Tumor", square(0, 0, 10))
     dot = asap(tmp_path / "dot.xml", tumor)

@@ -69,6 +69,13 @@ def test_a_part_that_is_not_the_one_that_was_written_is_named(
             assert len(part)
 
 
+def test_a_truncated_part_is_named_before_anything_is_computed(tmp_path: Path, short_parts: None) -> None:
+    ragged([5, 5, 5]).save(tmp_path / "p")
+    truncated(tmp_path / "p" / "instances")
+    with pytest.raises(StorageError, match=r"part-00001.parquet': .* bytes: it is truncated"):
+        read_predictions(tmp_path / "p")
+
+
 def edited(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     content = json.loads((path / "predictions.json").read_text())
     change(content)

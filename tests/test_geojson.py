@@ -114,6 +114,14 @@ def test_a_region_has_its_own_uncertainty_and_lies_where_the_viewer_has_it() -> 
     assert shapely.geometry.shape(single["geometry"]).equals(shapely.box(15, 27, 16, 28))
 
 
+def test_patches_of_several_regions_may_be_in_any_order() -> None:
+    given = one_slide([[0, 0], [7, 0], [1, 0], [8, 0], [2, 0]], [0.9, 0.6, 0.8, 0.7, 1.0])
+    (patches,) = patches_by_slide(given, patch_sizes(given, 1))
+    values = [one["properties"]["measurements"] for one in regions(patches, Selection(["normal", "tumour"], [1]))]
+    means = {one["patches"]: one["mean probability tumour"] for one in values}
+    assert means == {2: pytest.approx(0.65), 3: pytest.approx(0.9)}
+
+
 def test_the_area_of_a_region_is_exact() -> None:
     size, count = 4099, 7
     given = one_slide([[size * x, 0] for x in range(count)], [0.7] * count)

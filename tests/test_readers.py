@@ -359,6 +359,18 @@ def test_images_keep_their_bytes(tmp_path: Path) -> None:
     assert contents_of(tmp_path / "color.npy").instance_shape == (8, 8, 3)
     assert contents_of(tmp_path / "grey.npy").instance_shape == (8, 8, 1)
     assert np.array_equal(read_rows(tmp_path / "grey.npy", 0, 5), images[..., :1])
+    np.save(tmp_path / "one.npy", images[:1, :, :, 0])  # no axis of one before features
+    assert contents_of(tmp_path / "one.npy").instance_shape == (8, 8, 1)
+    assert np.array_equal(read_rows(tmp_path / "one.npy", 0, 1), images[:1, ..., :1])
+
+
+@pytest.mark.parametrize("half", ["a", "b"])
+def test_files_of_half_and_single_precision_become_single(half: str, tmp_path: Path) -> None:
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", np.full((2, 3), 1.0001, np.float16 if name == half else np.float32))
+    bags = load_bags(tmp_path).bags
+    assert bags.instances.dtype == np.float32
+    assert bags.batch(["ba".index(half)]).instances[0, 0].item() == np.float32(1.0001)
 
 
 @pytest.mark.parametrize("shape", [(0, 6), (0,)])

@@ -18,6 +18,7 @@ from miue.pathology.stain_shifts import (
     StainShift,
     blurred,
     stain_varied,
+    stains_changed,
 )
 
 
@@ -59,6 +60,16 @@ def test_each_stain_of_an_image_is_scaled_and_raised_by_one_draw_within_the_rang
     residual = after[..., :2] - (before[..., :2] * found[:, None, None, :, 0] + found[:, None, None, :, 1])
     assert np.abs(residual).max() < 0.15
     assert abs(np.corrcoef(scale.ravel(), offset.ravel())[0, 1]) < 0.4
+
+
+def test_a_stain_is_scaled_by_the_first_number_and_raised_by_the_second() -> None:
+    images = stained()
+    none, without, doubled = np.zeros((1, 2, 3)), np.zeros((1, 2, 3)), np.zeros((1, 2, 3))
+    without[:, 0], doubled[:, 0, 0] = -1, 1
+    assert np.abs(stains_changed(images, none).astype(int) - images).max() <= 1
+    assert (stains_changed(images, without) == 255).all()  # glass
+    stains = stains_of(images) * (2, 1, 1)
+    assert np.abs(stains_changed(images, doubled) - 255 * np.exp(-(stains @ rgb_from_hed))).max() < 1.5
 
 
 def test_a_variation_of_no_size_changes_nothing_and_a_seed_says_all() -> None:

@@ -548,6 +548,8 @@ def test_arrays_written_span_by_span_are_those_of_numpy(dtype: str, tmp_path: Pa
     write_array(tmp_path / "a.npy", rows.dtype, rows.shape, [rows[:3], rows[3:3], rows[3:, ::1]])
     np.save(tmp_path / "b.npy", rows)
     assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+    write_array(tmp_path / "a.npy", rows.dtype, rows.shape, [rows[:3].astype(np.float64), rows[3:]])
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
     for spans, wrong in (([rows[:3]], "3 rows"), ([rows[:, :2]], "rows of shape")):
         with pytest.raises(ValueError, match=wrong):
             write_array(tmp_path / "c.npy", rows.dtype, rows.shape, spans)

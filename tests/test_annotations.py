@@ -190,6 +190,15 @@ def test_damaged_annotations_are_named(name: str, text: str, said: str, tmp_path
         read_tumor(path)
 
 
+@pytest.mark.parametrize("far", ["1e18", "nan", "-inf"])
+def test_a_corner_beyond_every_slide_is_named(far: str, tmp_path: Path) -> None:
+    path = asap(tmp_path / "a.xml", ("Tumor", square(0, 0, 10)))
+    path.write_text(path.read_text().replace('X="10"', f'X="{far}"', 1))
+    assert far in path.read_text()
+    with pytest.raises(StorageError, match="a corner that is not finite, or beyond 9,007,199,254,740,992 pixels"):
+        read_tumor(path)
+
+
 LINE = [(0.0, 0.0), (9.0, 9.0), (0.0, 0.0)]
 
 

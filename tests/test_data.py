@@ -424,6 +424,15 @@ def test_a_store_of_splits_that_nothing_reads_is_not_written(tmp_path: Path) -> 
     assert not (tmp_path / "store").exists()
 
 
+def test_a_store_whose_labels_of_instances_became_other_numbers_is_refused(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    miue.write_store(store, digits_bags(splits=["train"], sizes=SMALL))
+    labels = np.load(store / "instance_labels.npy")
+    np.save(store / "instance_labels.npy", labels + 0.5)
+    with pytest.raises(StorageError, match=r"instance_labels.npy'?: expected int64 \(\d+,\), got float64"):
+        miue.read_store(store)
+
+
 def test_a_store_does_not_run_what_a_file_says(tmp_path: Path) -> None:
     store = tmp_path / "store"
     miue.write_store(store, digits_bags(splits=["train"], sizes=SMALL))

@@ -177,6 +177,16 @@ def test_instances_in_another_order_are_stored_bag_after_bag(tmp_path: Path) -> 
     assert instances.instance.tolist() == [0, 1, 2, 2, 0, 1, 3, 1, 0]
 
 
+def test_bags_in_another_order_have_their_own_instances(tmp_path: Path) -> None:
+    predictions = ragged([3, 4, 2])
+    order = ["002", "000", "001"]
+    found, wanted = (one.in_order(order) for one in (stored(predictions, tmp_path / "p"), predictions.instances))  # type: ignore[union-attr]
+    assert_same(PredictionTable.concatenate(list(found.parts())), wanted)
+    bags = predictions.bags.subset(np.array([2, 0, 1]))
+    again = stored(Predictions(bags, stored(predictions, tmp_path / "p")), tmp_path / "again")
+    assert_same(PredictionTable.concatenate(list(again.parts())), wanted)
+
+
 def test_a_part_is_a_table_for_any_tool(tmp_path: Path) -> None:
     predictions = ragged([3, 4])
     predictions.save(tmp_path / "p")

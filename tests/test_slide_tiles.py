@@ -212,6 +212,8 @@ def test_the_share_of_tissue_is_that_of_its_pixels(step: int) -> None:
 def test_tissue_is_what_is_colored_and_glass_is_not() -> None:
     picture = np.full((40, 40, 3), 240, np.uint8)
     assert not tissue_mask(picture).any()
+    noise = np.random.default_rng(0).integers(-5, 6, picture.shape)
+    assert not tissue_mask((picture + noise).astype(np.uint8)).any()
     picture[10:30, 10:30] = (180, 60, 140)
     mask = tissue_mask(picture)
     assert mask[12:28, 12:28].all()

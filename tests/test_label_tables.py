@@ -59,6 +59,8 @@ def test_a_table_of_patho_bench_has_its_task_and_folds(tmp_path: Path) -> None:
     found = read_label_table(table(tmp_path, text, "k=all.tsv"))
     assert found.labels == ("1", "0")
     assert found.folds == {0: ("train", "test"), 1: ("test", "train")}
+    swapped = table(tmp_path, text.replace("fold_0", "fold_10").replace("fold_1\n", "fold_2\n"), "k=all.tsv")
+    assert list(read_label_table(swapped).folds) == [2, 10]
 
 
 def test_a_table_of_mirel(tmp_path: Path) -> None:

@@ -92,15 +92,17 @@ def test_coords_of_stamp_1_count_224_for_256_microns(count: int, tmp_path: Path)
     assert np.array_equal(read_rows(path, 0, count), FEATURES[:count].astype(np.float16))
 
 
-@pytest.mark.parametrize("step", [224, 256, 448])
-def test_coords_without_a_unit_are_those_of_stamp_1_on_its_grid_alone(step: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("step", "offset"), [(224, 0), (224, 32), (256, 0), (448, 0)])
+def test_coords_without_a_unit_are_those_of_stamp_1_on_its_grid_alone(
+    step: int, offset: int, tmp_path: Path
+) -> None:
     path = made_files.stamp_1(tmp_path, "s", FEATURES)
     with h5py.File(path, "a") as file:
         del file.attrs["extractor"]
-        file["coords"][:] = made_files.grid(7, step)
-    found = contents_of(path, microns_per_pixel=0.5)
-    assert found.format == ("STAMP" if step == 224 else "HDF5")
-    expected = made_files.grid(7, 512 if step == 224 else step)
+        file["coords"][:] = made_files.grid(7, step) + offset
+    found, is_stamp = contents_of(path, microns_per_pixel=0.5), step == 224 and not offset
+    assert found.format == ("STAMP" if is_stamp else "HDF5")
+    expected = made_files.grid(7, 512 if is_stamp else step) + offset
     assert found.coords is not None and np.array_equal(found.coords, expected)
 
 

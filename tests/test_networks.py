@@ -172,7 +172,9 @@ def test_the_same_generator_state_gives_the_same_weights() -> None:
     [(LeNet, 28, 1, 800), (LeNet, 27, 3, 800), (AlexNet, 32, 3, 1024), (CompactCNN, 8, 1, 128)],
 )
 def test_an_image_encoder_gives_its_width(encoder: type[LeNet], side: int, channels: int, width: int) -> None:
-    network = encoder((side, side, channels)).eval()
+    network = encoder((side, side, channels))
+    assert all(layer.training for layer in network.modules())  # dropout and batch norms as of any new module
+    network.eval()
     assert network(torch.rand(2, side, side, channels)).shape == (2, width) == (2, network.out_features)
 
 

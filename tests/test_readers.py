@@ -745,6 +745,14 @@ def test_a_file_that_got_instances_of_another_kind_since_it_was_listed_is_refuse
             read()
 
 
+def test_patches_without_a_grid_say_nothing_of_the_distance_of_neighbors(tmp_path: Path) -> None:
+    across = np.cumsum(np.arange(60) % 7 * 10 + 100)  # as around cells, whose patches are where these are
+    path = made_files.trident(tmp_path, "s", np.ones((60, 4), np.float32), step=64)
+    with h5py.File(path, "a") as file:
+        file["coords"][:] = np.stack([across, np.zeros(60, np.int64)], 1)
+    assert contents_of(path).notes == ()
+
+
 def test_coords_may_have_the_leading_axis_that_features_have(tmp_path: Path) -> None:
     torch.save({"feats": torch.ones(1, 4, 3), "coords": torch.arange(8).reshape(1, 4, 2)}, tmp_path / "a.pt")
     found = contents_of(tmp_path / "a.pt")

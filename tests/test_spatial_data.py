@@ -78,6 +78,14 @@ def test_one_store_is_one_bag(store: Path) -> None:
     assert bags.ids == ("slide 1.2",) and np.array_equal(bags.instances[:], features())
 
 
+def test_tiles_of_a_coarser_level_have_their_side_in_pixels_of_the_finest(store: Path) -> None:
+    attributes = json.loads((store / "zarr.json").read_text())["attributes"]
+    attributes["tile_spec"]["tiles"].update(base_level=1, base_downsample=4.001)
+    made_stores.rewrite(store / "zarr.json", attributes=attributes)
+    assert contents_of(table(store)).patch_size == 4 * made_stores.SIDE
+    assert contents_of(table(store)).patch_scale == f"{made_stores.SIDE} px of 0.5 µm"
+
+
 def test_of_several_tables_the_one_asked_for_is_read(tmp_path: Path) -> None:
     for name in "ab":
         made_stores.lazyslide(tmp_path, name, features(), CORNERS, encoders=("conch", "uni"))
@@ -244,6 +252,12 @@ def of_another_codec(store: Path) -> None:
     made_stores.rewrite(table(store) / "X" / "zarr.json", codecs=codecs)
 
 
+def with_an_index_of_another_codec(store: Path) -> None:
+    within = {"chunk_shape": [10, 4], "codecs": ["bytes"], "index_codecs": ["bytes", {"name": "numcodecs.pickle"}]}
+    codecs = [{"name": "sharding_indexed", "configuration": within}]
+    made_stores.rewrite(table(store) / "X" / "zarr.json", codecs=codecs)
+
+
 def with_damaged_metadata(store: Path) -> None:
     (table(store) / "X" / "zarr.json").write_text('{"node_type": "array"')
 
@@ -269,6 +283,7 @@ def with_complex_numbers(store: Path) -> None:
         (claiming_more, "that its file can hold"),
         (claiming_large_chunks, "that its file can hold"),
         (of_another_codec, "by 'numcodecs.pickle'"),
+        (with_an_index_of_another_codec, "by 'numcodecs.pickle'"),
         (with_damaged_metadata, "metadata 'zarr.json' that can be read"),
         (with_complex_numbers, "features that are numbers"),
     ],

@@ -141,9 +141,7 @@ def test_row_numbers_in_a_long_table_are_no_feature(numbers: str, tmp_path: Path
 def test_a_number_too_large_is_called_so_wherever_rows_of_its_bag_are(tmp_path: Path) -> None:
     rows = ["a,1", "b,1e39", "c,1", "a,1", "b,1", "c,1"]
     (tmp_path / "t.csv").write_text("\n".join(["bag_id,area", *rows]) + "\n")
-    with pytest.raises(
-        DataError, match=r"in 1 of 2 rows \(line 3, column 'area', which is infinite or beyond 3.4e\+38, "
-    ):
+    with pytest.raises(DataError, match=r"in 1 of 2 rows \(line 3, column 'area', which is infinite or beyond"):
         load_bags(tmp_path / "t.csv")
 
 

@@ -191,6 +191,15 @@ def test_the_columns_are_those_promised(predictions: Predictions, tmp_path: Path
 
 
 @pytest.mark.long
+def test_a_column_of_training_parts_is_there_where_a_bag_has_one() -> None:
+    bags = made_predictions(2, 2).bags
+    new, trained = (
+        replace(bags, training_parts=np.array([part] * len(bags), object)).to_arrow() for part in ("", "train")
+    )
+    assert "training_part" not in new.column_names
+    assert set(trained.column("training_part").to_pylist()) == {"train"}
+
+
 def test_many_instances_are_compressed(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     bags = BagDataset.from_arrays([random.normal(size=(21_000, 3)), random.normal(size=(5, 3))], [0, 1])
@@ -255,6 +264,7 @@ def test_measures_of_another_tool_that_probabilities_do_not_hold_are_taken(tmp_p
     [
         ("id,p_0,p_1\na,0.5,0.5\n", "a column 'bag_id'"),
         ("bag_id,prob\na,0.5\n", "columns alpha_0, alpha_1"),
+        ("bag_id,p_0\na,0.5\n", "expected a column p_1 beside p_0"),
         ("bag_id,p_0,p_1\n", "at least one row"),
         ("bag_id,p_0,p_1\na,0.5,0.6\n", "line 2 of the class probabilities"),
         ("bag_id,p_0,p_1\na,0.5,x\n", "column 'p_1': expected numbers"),

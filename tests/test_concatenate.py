@@ -91,6 +91,10 @@ def images() -> BagDataset:
     return BagDataset.from_arrays([np.zeros((2, 4, 4), np.uint8)], ids=["z"])
 
 
+def named(bag: str, *features: str) -> BagDataset:
+    return replace(BagDataset.from_arrays([np.zeros((2, len(features)))], ids=[bag]), feature_names=features)
+
+
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
@@ -101,6 +105,10 @@ def images() -> BagDataset:
             r"expected instances that are numbers of shape \(2,\).*got numbers of shape",
         ),
         ([bare_part(), images()], "got bytes of shape"),
+        (
+            [named("a", "area", "mean"), named("z", "mean", "area")],
+            "the bags of z: .* got another order: 'mean' where",
+        ),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(parts: list[BagDataset], message: str) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from miue.cli.interrupt import Interrupted, kept_bags, kept_epochs, last_states
 from miue.common.interrupts import RAISED, all_interrupts_heard
 from miue.common.nested import write_nested
 from miue.io.store import write_store
+from miue.model.write_predictions import write_predictions
 
 INTERRUPTIBLE = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
@@ -114,6 +116,88 @@ def test_a_training_that_replaces_another_and_is_interrupted_says_how_to_go_on(
 
 def interrupt(*arguments: object, **options: object) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("command", "said_last"),
+    [
+        pytest.param(["report"], "report.show_result", marks=pytest.mark.long),
+        (["evaluate"], "evaluate.show_table"),
+        (["worklist"], "worklist.show_table"),
+        (["export", "geojson"], "export.show_result"),
+        (["data", "pack"], "pack.show_result"),
+        (["data", "split"], "pack.show_result"),
+        pytest.param(["data", "make", "digits-bags"], "make.show_result", marks=pytest.mark.long),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
+)
+def test_an_interrupt_once_the_output_is_written_says_that_it_is_whole(
+    command: list[str],
+    said_last: str,
+    saved_slides: Path,
+    store: Path,
+    tmp_path: Path,
+    small_plotly: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same command, which was advised, would be refused: the output is there."""
+    given = {"data": store, **dict.fromkeys(["report", "evaluate", "worklist", "export"], saved_slides)}
+    of = [given[command[0]]] if "make" not in command else []
+    out = tmp_path / ("out.csv" if command[-1] in ("split", "worklist") else "out")
+    whole = f"^{re.escape(str(out))} is written, and whole; the same command is not needed again$"
+    for more in ([], ["--overwrite"]):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"miue.cli.{said_last}", interrupt)
+            with pytest.raises(Interrupted, match=whole):
+                run(*command, *of, "--out", out, *more)
+    with monkeypatch.context() as patched:
+        patched.setattr("miue.common.files._sync", interrupt)
+        before = (
+            "nothing half-written was left; give the same command again|0 packed bags .*; the same command goes on"
+        )
+        with pytest.raises(Interrupted, match=f"^({before})$"):
+            run(*command, *of, "--out", out, "--overwrite")
+
+
+@pytest.mark.long
+def test_an_interrupt_of_what_is_written_piece_by_piece_says_what_is_there(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, predictions, out = tmp_path / "run", tmp_path / "predictions", tmp_path / "monitor"
+    training = ["train", store, "--out", model, "--set", "max_epochs=1", "--quiet"]
+    with monkeypatch.context() as patched:
+        patched.setattr("miue.cli.train.show_result", interrupt)
+        with pytest.raises(Interrupted, match=f"1 finished epoch is kept in {model}; .* --resume goes on"):
+            run(*training)
+    run(*training, "--resume")
+    predicting = ["predict", model, store, "--out", predictions, "--part", "all", "--quiet"]
+    with monkeypatch.context() as patched:
+        patched.setattr("miue.model.write_predictions.write_predictions", interrupt_after(write_predictions))
+        with pytest.raises(Interrupted, match=f"^the predictions are kept in {predictions}$"):
+            run(*predicting)
+    rules = ["--without", "deferral", "--without", "sets", "--false-alarms", "0.2"]
+    run("calibrate", model, store, *rules, "--quiet")
+    monitoring = ["monitor", model, predictions, "--out", out]
+    for where in ("monitoring.folder._write_course", "cli.monitor.show_table"):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"miue.{where}", interrupt)
+            with pytest.raises(Interrupted, match="is whole; the same command adds what it lacks$"):
+                run(*monitoring)
+    run(*monitoring)
+    checking = ["check", "vanishing", model, store, "--out", tmp_path / "vanishing", "--quiet"]
+    monkeypatch.setattr("miue.checks.vanishing.check_vanishing", interrupt)
+    with pytest.raises(Interrupted, match="^finished refits are kept in .*; the same command goes on$"):
+        run(*checking)
+
+
+def interrupt_after(work: Callable[..., object]) -> Callable[..., None]:
+    """Return ``work`` that is interrupted once it has ended."""
+
+    def wrapped(*arguments: object, **options: object) -> None:
+        work(*arguments, **options)
+        raise KeyboardInterrupt
+
+    return wrapped
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from miue.cli.interrupt import saying_what_is_kept
 from miue.cli.option_groups import takes_options
 from miue.cli.options import (
     MANY,
@@ -78,18 +79,19 @@ def check_vanishing(
     classes, columns = contract.class_names, contract.feature_names
     opened = open_bags(bags, source, progress=not quiet, model_classes=classes, model_features=columns)
     say_left_out(opened)
-    found = check(
-        run,
-        label_as_trained(opened.bags, source, run, classes),
-        out,
-        seeds=numbers,
-        executor=where,
-        device=device,
-        progress=not quiet,
-        trust=trust,
-    )
-    if as_json:
-        say_json(found.to_json())
-        return
-    show_table(found.tables()[0].as_rich())
-    say(f"Written to {out}: vanishing.csv, and each refit with its predictions.")
+    with saying_what_is_kept(lambda: f"finished refits are kept in {out}; the same command goes on"):
+        found = check(
+            run,
+            label_as_trained(opened.bags, source, run, classes),
+            out,
+            seeds=numbers,
+            executor=where,
+            device=device,
+            progress=not quiet,
+            trust=trust,
+        )
+        if as_json:
+            say_json(found.to_json())
+            return
+        show_table(found.tables()[0].as_rich())
+        say(f"Written to {out}: vanishing.csv, and each refit with its predictions.")

@@ -125,18 +125,23 @@ def cross_validate(
             device=device,
             progress=not quiet,
         )
-    if not found:
-        done = finished_runs(out, len(splits), numbers)
-        say(f"Shard {part} is done. {done} are in {out}; the last shard to end writes the tables.")
-        return
-    _say_other_seeds(out, numbers)
-    if as_json:
-        say_json(
-            {"folds": len(splits), "seeds": numbers, "summary": [asdict(one) for one in found], "out": str(out)}
-        )
-        return
-    show_table(found.as_table().as_rich(f"{plural(len(splits), 'fold')} × {plural(len(numbers), 'seed')}"))
-    say(f"Written to {out}: summary.csv, runs.csv, splits.csv, and each run with its predictions.")
+        if not found:
+            done = finished_runs(out, len(splits), numbers)
+            say(f"Shard {part} is done. {done} are in {out}; the last shard to end writes the tables.")
+            return
+        _say_other_seeds(out, numbers)
+        if as_json:
+            say_json(
+                {
+                    "folds": len(splits),
+                    "seeds": numbers,
+                    "summary": [asdict(one) for one in found],
+                    "out": str(out),
+                }
+            )
+            return
+        show_table(found.as_table().as_rich(f"{plural(len(splits), 'fold')} × {plural(len(numbers), 'seed')}"))
+        say(f"Written to {out}: summary.csv, runs.csv, splits.csv, and each run with its predictions.")
 
 
 def _say_other_seeds(out: Path, seeds: Sequence[int]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from miue.cli.interrupt import Interrupted
+from miue.cli.interrupt import Interrupted, saying_what_is_written
 from miue.common.errors import ConfigError, may_not_read
 from miue.common.terminal import say
 
@@ -70,6 +70,11 @@ class Command(TyperCommand):
             if unreadable is None:
                 raise
             raise may_not_read(repr(unreadable[1])) from error
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; an interrupt after its --out was written says that this is whole."""
+        with saying_what_is_written(ctx.params.get("out")):
+            return super().invoke(ctx)
 
     def _refuse_former(self, args: Iterable[str], options: Collection[str]) -> None:
         """Raise where an option of 0.1.0 has another name here.

@@ -28,15 +28,46 @@ class Interrupted(Exception):
 
 @contextmanager
 def saying_what_is_kept(say: Callable[[], str]) -> Iterator[None]:
-    """Let an interrupt of the block, or a full disk, carry what ``say`` returns."""
+    """Let an interrupt of the block, or a full disk, carry what ``say`` returns, where that is not empty."""
     try:
         yield
     except KeyboardInterrupt as error:
         raise type(error)(say()) from error
     except WriteError as error:
-        if no_room_behind(error) is None:
+        if no_room_behind(error) is None or not (said := say()):
             raise
-        raise error.replaced(fix=f"free space; {say()}") from error
+        raise error.replaced(fix=f"free space; {said}") from error
+
+
+@contextmanager
+def saying_what_is_written(out: Path | None) -> Iterator[None]:
+    """Let an interrupt of the block that carries nothing say that ``out`` is whole, if it was written meanwhile.
+
+    The same command would be refused, since the output is there. It is for outputs that get their name once they
+    are whole; what is written piece by piece has words of its own (``saying_what_is_kept``).
+    """
+    is_written = written_from_now(out)
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if str(error) or not is_written():
+            raise
+        raise type(error)(f"{out} is written, and whole; the same command is not needed again") from error
+
+
+def written_from_now(out: Path | None) -> Callable[[], bool]:
+    """Return what says whether another file or folder than now, or a first one, has the name ``out``."""
+    before = _identity(out)
+    return lambda: _identity(out) not in (None, before)
+
+
+def _identity(path: Path | None) -> tuple[int, int] | None:
+    """Return what tells a file or folder from another of its name; None where there is none."""
+    try:
+        found = None if path is None else path.stat()
+    except OSError:
+        return None
+    return None if found is None else (found.st_dev, found.st_ino)
 
 
 @contextmanager
@@ -89,9 +120,11 @@ def finished_seeds(out: Path) -> list[int]:
 
 
 def kept_bags(out: Path) -> str:
-    """Return how much of a packing is kept, and how to go on."""
+    """Return how much of a packing is kept, and how to go on; nothing before it begins or once it has ended."""
     packed = out.parent / f".{out.name}.packing" / "checksums.csv"
-    bags = packed.read_bytes().count(b"\n") if packed.exists() else 0
+    if not packed.exists():
+        return ""
+    bags = packed.read_bytes().count(b"\n")
     return f"{_kept(bags, 'packed bag')}; the same command goes on"
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from miue.cli.given_predictions import read_given
+from miue.cli.interrupt import saying_what_is_kept
 from miue.cli.options import MANY, AsJson, ClassNames, separate
 from miue.cli.outputs import locks_out
 from miue.common.errors import first_few
@@ -70,35 +71,38 @@ def monitor(
     trained = sum(batch.trained for batch in batches)
     names = [*batch_names(out), *(batch.name for batch in batches)]
     skipped = [name for row, name in enumerate(names) if name in names[:row]]
-    course = add_batches(out, calibrated, batches, scores, chance=false_alarms)
-    if as_json:
-        column = course.strongest()
-        evidence = float(course.log10_evidence[:, column].max())
-        say_json(
-            {
-                "alarm": bool(course.alarms),
-                "alarm_batch": course.alarm_batch,
-                "alarms": course.alarms,
-                "bags": len(course.counted),
-                "counted": len(course.ids),
-                "batches": len(course.batches),
-                "skipped": skipped,
-                "trained_on": trained,
-                "strongest": {"score": course.scores[column], "log10_evidence": evidence},
-                "log10_limits": dict(zip(course.scores, course.log10_limits, strict=True)),
-                "class_mix": course.mix_to_json(),
-                "patients_unknown": course.patients_unknown,
-                "page": str(out / PAGE),
-            }
-        )
-        return
-    if skipped:
-        what = f"{first_few(map(repr, skipped))}, which the monitor has already; another batch needs another name"
-        say(f"Note: skipped {what}", err=True)
-    if trained:
-        what = f"{plural(trained, 'bag')} that the model was trained on, or others of their patients"
-        say(f"Note: left out {what}", err=True)
-    for shown in course.tables():
-        show_table(shown.last(ROWS_SHOWN).as_rich())
-    say(" ".join(filter(None, (str(course), course.advice))))
-    say(f"Page: {out / PAGE}")
+    with saying_what_is_kept(lambda: "what the monitor has is whole; the same command adds what it lacks"):
+        course = add_batches(out, calibrated, batches, scores, chance=false_alarms)
+        if as_json:
+            column = course.strongest()
+            evidence = float(course.log10_evidence[:, column].max())
+            say_json(
+                {
+                    "alarm": bool(course.alarms),
+                    "alarm_batch": course.alarm_batch,
+                    "alarms": course.alarms,
+                    "bags": len(course.counted),
+                    "counted": len(course.ids),
+                    "batches": len(course.batches),
+                    "skipped": skipped,
+                    "trained_on": trained,
+                    "strongest": {"score": course.scores[column], "log10_evidence": evidence},
+                    "log10_limits": dict(zip(course.scores, course.log10_limits, strict=True)),
+                    "class_mix": course.mix_to_json(),
+                    "patients_unknown": course.patients_unknown,
+                    "page": str(out / PAGE),
+                }
+            )
+            return
+        if skipped:
+            what = (
+                f"{first_few(map(repr, skipped))}, which the monitor has already; another batch needs another name"
+            )
+            say(f"Note: skipped {what}", err=True)
+        if trained:
+            what = f"{plural(trained, 'bag')} that the model was trained on, or others of their patients"
+            say(f"Note: left out {what}", err=True)
+        for shown in course.tables():
+            show_table(shown.last(ROWS_SHOWN).as_rich())
+        say(" ".join(filter(None, (str(course), course.advice))))
+        say(f"Page: {out / PAGE}")

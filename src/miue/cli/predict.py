@@ -11,7 +11,7 @@ import typer
 
 from miue.cli.export import export_beside, kept_predictions, refuse_export
 from miue.cli.held_out import say_of_unknown_patients
-from miue.cli.interrupt import saying_what_is_kept
+from miue.cli.interrupt import saying_what_is_kept, written_from_now
 from miue.cli.option_groups import takes_options
 from miue.cli.options import (
     MANY,
@@ -156,8 +156,11 @@ def predict(
         trust=trust,
     )
     written = {"overwrite": overwrite, "table_format": table_format, "progress": not quiet}
-    predictions, failed = _predict(model, chosen, request, out, one, where, written)
-    with saying_what_is_kept(lambda: kept_predictions(out, kinds, slides, skip_bad=source.skip_bad)):
+    is_written = written_from_now(out)
+    with saying_what_is_kept(
+        lambda: kept_predictions(out, kinds, slides, skip_bad=source.skip_bad) if is_written() else ""
+    ):
+        predictions, failed = _predict(model, chosen, request, out, one, where, written)
         _show(predictions, failed, out, as_json)
         if predictions is not None:
             warn_of_shift(predictions)

@@ -160,21 +160,21 @@ def train(
                 _show_seeds(records, out, as_json)
             return
         record = train_recipe(recipe, opened.bags, run, if_exists=if_exists).training
-    if not run.is_first:
-        return
-    best = record.best_epoch
-    of = "validation" if record.validation_bags else "training"
-    if isinstance(best, int):
-        trained = f"Trained for {plural(record.epochs, 'epoch')}; best epoch {best} ("
-    else:
-        epochs = plural(record.epochs, "epoch")
-        trained = (
-            f"Trained {len(best)} networks for {epochs} in all; best epochs {', '.join(map(str, best))} (mean "
-        )
-    sentence = f"{trained}{of} {record.criterion_name} {record.criterion:.4f}). Model: {out}"
-    show_result({**record.model_dump(mode="json"), "out": str(out)}, sentence, as_json)
-    for note in _notes(record):
-        say(f"Note: {note}.", err=True)
+        if not run.is_first:
+            return
+        best = record.best_epoch
+        of = "validation" if record.validation_bags else "training"
+        if isinstance(best, int):
+            trained = f"Trained for {plural(record.epochs, 'epoch')}; best epoch {best} ("
+        else:
+            epochs = plural(record.epochs, "epoch")
+            trained = (
+                f"Trained {len(best)} networks for {epochs} in all; best epochs {', '.join(map(str, best))} (mean "
+            )
+        sentence = f"{trained}{of} {record.criterion_name} {record.criterion:.4f}). Model: {out}"
+        show_result({**record.model_dump(mode="json"), "out": str(out)}, sentence, as_json)
+        for note in _notes(record):
+            say(f"Note: {note}.", err=True)
 
 
 def _show_seeds(records: list[TrainingRecord], out: Path, as_json: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from commands import fail
 import miue
 from miue.bags.dataset import BagDataset
 from miue.common import files
-from miue.common.errors import StorageError, unknown_name
+from miue.common.errors import StorageError, WriteError, unknown_name
 from miue.common.files import atomic_file, atomic_folder, check_format, make_folder, read_json, write_json
 from miue.common.folder_kinds import FolderKind
 
@@ -121,6 +122,41 @@ def test_a_file_that_could_not_be_written_is_named_by_where_it_was_to_be(tmp_pat
     expected = pytest.raises(StorageError, match=f"^'{tmp_path}/folder/part'")
     with expected, atomic_folder(tmp_path / "folder", KIND) as temporary, atomic_file(temporary / "part"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("removed", ["up", "up/folder", ".up/folder"])
+@pytest.mark.parametrize("written", ["before", "after"])
+def test_an_output_that_is_removed_while_it_is_written_is_said_to_be(
+    removed: str, written: str, tmp_path: Path
+) -> None:
+    """It was said that there is no such file, with the advice to free space."""
+    said = "removed meanwhile; give the same command again, and let nothing remove it while that runs"
+    path = tmp_path / "up" / "folder"
+    if removed != ".up/folder":
+        with (
+            pytest.raises(WriteError, match=f"^'{path}/part': .* got '{tmp_path / removed}' {said}"),
+            atomic_file(path / "part") as temporary,
+        ):
+            if written == "before":
+                temporary.write_text("part")
+            shutil.rmtree(tmp_path / removed)
+            temporary.write_text("part")
+    elif written == "before":  # what is written after makes the folder again, without the first part
+        with pytest.raises(WriteError, match=f"^'{path}': .* {said}"), atomic_folder(path, KIND) as temporary:
+            write_json(temporary / "first", {})
+            shutil.rmtree(temporary)
+            write_json(temporary / "mark", {})
+    else:
+        with pytest.raises(WriteError, match=f"^'{path}': .* {said}"), atomic_folder(path, KIND) as temporary:
+            shutil.rmtree(temporary)
+    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
+    write_json(path / "part", {})
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system that takes no folders")
+def test_a_place_that_takes_no_folders_was_not_removed() -> None:
+    with pytest.raises(WriteError, match="got No such file or directory; choose another place"):
+        make_folder(Path("/proc/none"))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")

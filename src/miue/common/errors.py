@@ -111,6 +111,13 @@ def cannot_write(path: Path, error: Exception) -> WriteError:
         fix = "choose another place"
     elif number == errno.ENAMETOOLONG:
         fix = "choose a shorter name"
+    elif number == errno.ENOENT:
+        at_fault = Path(os.fsdecode(getattr(error, "filename", None) or path))
+        gone = [folder for folder in at_fault.absolute().parents if not folder.exists()]
+        fix = "choose another place"
+        if gone or at_fault.absolute() not in (path.absolute(), *path.absolute().parents):
+            got = f"{str(gone[-1] if gone else at_fault)!r} removed meanwhile"
+            fix = "give the same command again, and let nothing remove it while that runs"
     return WriteError(
         item=f"{str(path)!r}", wanted="to write it whole", got=got, fix=f"{fix}; nothing half-written was left"
     )

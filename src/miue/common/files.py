@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -86,7 +87,8 @@ def atomic_folder(path: Path, kind: FolderKind, *, overwrite: bool = False) -> I
         temporary = _temporary_sibling(path)
         try:
             temporary.mkdir(parents=True)
-            yield temporary
+            with _not_removed(temporary):
+                yield temporary
             for file in temporary.rglob("*"):
                 if file.is_file():
                     _sync(file)
@@ -322,6 +324,26 @@ def _seen_to_live(path: Path, temporary: Path) -> Iterator[None]:
             _remove(lock)
     finally:
         _remove(lock)
+
+
+@contextmanager
+def _not_removed(folder: Path) -> Iterator[None]:
+    """Raise where ``folder`` was removed during the block, even if what wrote into it after made it again.
+
+    Raises:
+        FileNotFoundError: it was, as far as the system says.
+    """
+    if os.name == "nt":  # opens no folders
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        links = os.fstat(descriptor).st_nlink
+        yield
+        if links and not os.fstat(descriptor).st_nlink:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
+    finally:
+        os.close(descriptor)
 
 
 def _remove_abandoned(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from fast import slow_but
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 from made_bags import separable_bags
 from made_images import bright_bags
 from torch import Tensor, nn
@@ -203,6 +204,20 @@ def test_a_distance_that_cannot_be_fitted_costs_no_epoch(
     kill_after(1, monkeypatch)
     resumed = train(kind, tmp_path / "run", distances=(), if_exists="resume")
     assert not resumed.distances and len(resumed.predict(KINDS[kind][0]).bags)
+
+
+def test_a_run_that_is_removed_while_it_is_trained_is_whole_in_the_end(tmp_path: Path) -> None:
+    """Each checkpoint makes the folder again; run.json, by which training bags are known, was missing."""
+
+    class Remove(Callback):
+        def on_train_epoch_end(self, trainer: Trainer, module: object) -> None:
+            if trainer.current_epoch == 1:
+                shutil.rmtree(tmp_path / "removed")
+
+    quick: dict[str, Any] = {"settings": {"max_epochs": 2}, "progress": False}
+    miue.train(separable_bags(), out=tmp_path / "kept", **quick)
+    miue.train(separable_bags(), out=tmp_path / "removed", callbacks=[Remove()], **quick)
+    assert (tmp_path / "removed" / "run.json").read_bytes() == (tmp_path / "kept" / "run.json").read_bytes()
 
 
 def refuse(*_: object, **__: object) -> None:

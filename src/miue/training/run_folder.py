@@ -76,12 +76,14 @@ def is_finished(folder: Path, description: Mapping[str, Any]) -> bool:
 def write_model(model: Model, folder: Path, description: Mapping[str, Any]) -> None:
     """Write the model of a run that has ended, in place of one of fewer epochs or other distances.
 
-    ``config.json`` goes first and comes last, so that what is left by a kill is no model.
+    ``config.json`` goes first and comes last, so that what is left by a kill is no model. Where the folder was
+    removed during training, the next checkpoint made it again, without ``run.json``.
 
     Raises:
         StorageError: something cannot be written.
     """
-    if (folder / "config.json").exists():
+    is_replaced = (folder / "config.json").exists()
+    if is_replaced:
         had_calibration = (folder / "calibration.json").exists()
         for name in MODEL_FILES:
             remove(folder / name)
@@ -89,6 +91,7 @@ def write_model(model: Model, folder: Path, description: Mapping[str, Any]) -> N
             warn_user(
                 f"the calibration in {str(folder)!r} was of the model before and is removed: calibrate again",
             )
+    if is_replaced or not (folder / "run.json").exists():
         write_json(folder / "run.json", description)
     model.write_into(folder)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from miue.selection.comparison import compare, paired_difference
 from miue.selection.cross_validation import cross_validate
 from miue.selection.summaries import FoldShares, Summaries, Value, summarize
 from miue.tasks import Executor
+from miue.training.train import train_recipe
 
 QUICK = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())
 
@@ -99,6 +101,27 @@ def test_a_killed_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(KeyboardInterrupt):
             cross_validate(bags, splits, [1], tmp_path / "cv", QUICK, progress=False)
     assert cross_validate(bags, splits, [1], tmp_path / "cv", QUICK, progress=False) == wanted
+
+
+@pytest.mark.long
+def test_one_whose_runs_are_removed_meanwhile_says_so_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended well without tables, and the same call was refused after."""
+    bags, out, trained = separable_bags(), tmp_path / "cv", []
+
+    def removing(*arguments: Any, **options: Any) -> miue.Model:
+        trained.append(arguments)
+        if len(trained) == 2:
+            shutil.rmtree(out)
+        return train_recipe(*arguments, **options)
+
+    monkeypatch.setattr("miue.selection.cross_validation.train_recipe", removing)
+    call = (bags, make_folds(bags, 3), [1], out, Recipe(settings={"max_epochs": 1}))
+    with pytest.raises(StorageError, match="fold_0.*got none: 1 of 3 outputs removed meanwhile; give the same"):
+        cross_validate(*call, progress=False)
+    assert len(cross_validate(*call, progress=False)) > 0
+    assert len(trained) == 4
 
 
 def test_another_cross_validation_is_not_mixed_in(tmp_path: Path) -> None:

@@ -77,6 +77,19 @@ def test_where_errors_are_collected_the_rest_goes_on(executor: Executor, tmp_pat
     assert [(name, error.item) for name, error in errors] == [("bad", "bag 'a'")]
 
 
+@BOTH
+def test_parts_that_are_removed_while_others_are_written_are_an_error(executor: Executor, tmp_path: Path) -> None:
+    """Those that come after make the folder again; the rest seemed to be there."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "0.json").touch()
+    tasks = [task(folder / "0.json"), task(folder / "1.json"), task(folder / "2", "remove_folder_of")]
+    with pytest.raises(StorageError, match="0.json': expected what .* got none: 2 of 3 outputs removed meanwhile"):
+        run(tasks, Executor(executor.kind, executor.jobs and 1))
+    (folder / "2").unlink()
+    assert run(tasks[:2], executor) == [9, 9]
+
+
 def test_an_error_that_is_not_of_miue_is_shown_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(
         WorkerError, match=r"0 failed in a worker:\n(?s:.*)worked_tasks.py(?s:.*)ZeroDivisionError: a bug"

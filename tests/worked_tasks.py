@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -69,3 +70,9 @@ def announce(out: str, message: str) -> None:
 
 def write_elsewhere(out: str) -> None:
     """Write nothing that others see."""
+
+
+def remove_folder_of(out: str) -> None:
+    """Remove the folder of ``out`` with what is in it, and write that alone."""
+    shutil.rmtree(Path(out).parent)
+    write_json(Path(out), {})

@@ -37,6 +37,8 @@ from miue.training.run_folder import changed_setting, changes
 from miue.training.trackers import Tracking, check_trackers
 from miue.training.train import train_recipe
 
+MARK = CROSS_VALIDATION.shown_by[0]
+
 DEFAULT = Recipe()
 
 
@@ -172,13 +174,18 @@ def open_runs(
     warn_of_copies([bags], [dict(zip(fold.ids, fold.splits, strict=True)) for fold in folds])
     every = tuple((k, seed) for seed in seeds for k in range(len(folds)))
     held = out if shard is None else out / f"shard-{shard.number}-of-{shard.count}"
+    description = {"bags": fingerprint(bags), "splits": _digest(folds), "recipe": recipe.to_json()}
     with locked(held):
         with locked(out, wait=True):
-            _open(out, {"bags": fingerprint(bags), "splits": _digest(folds), "recipe": recipe.to_json()})
+            _open(out, description)
             write_splits(out / "splits.csv", splits, bags)
         with handed_over(Job(bags, recipe, device, tuple(trackers), splits=splits), held, executor) as job:
             tasks = [_task(job, out.resolve(), k, seed) for k, seed in every]
-            yield OpenRuns(out, every, tasks if shard is None else shard.share(tasks), _shares(folds))
+            try:
+                yield OpenRuns(out, every, tasks if shard is None else shard.share(tasks), _shares(folds))
+            finally:
+                if not (out / MARK).exists() and _has_runs(out):  # removed meanwhile: the same call goes on
+                    write_json(out / MARK, description)
 
 
 def _task(job: str, out: Path, fold: int, seed: int) -> Task:
@@ -239,10 +246,9 @@ def _values(out: Path, fold: int, seed: int) -> Iterator[Value]:
 
 def _open(out: Path, description: dict[str, Any]) -> None:
     """Make the folder, or check that it is one of the same cross-validation; without any run it is begun anew."""
-    path = out / "cross_validation.json"
+    path = out / MARK
     remove_temporaries(out)
-    begun = any(any(out.glob(f"fold_*/seed_*/{file}")) for file in ("run/run.json", "metrics.json"))
-    if path.exists() and begun:
+    if path.exists() and _has_runs(out):
         if changed := changes(read_json(path, what="cross-validation"), description):
             raise changed_setting(f"cross-validation {str(out)!r}", changed, "choose another --out")
         return
@@ -250,6 +256,10 @@ def _open(out: Path, description: dict[str, Any]) -> None:
         refuse_taken(out, CROSS_VALIDATION, overwrite=False)
     make_folder(out)
     write_json(path, description)
+
+
+def _has_runs(out: Path) -> bool:
+    return any(any(out.glob(f"fold_*/seed_*/{file}")) for file in ("run/run.json", "metrics.json"))
 
 
 def _digest(folds: Sequence[BagDataset]) -> str:

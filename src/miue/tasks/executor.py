@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from miue.common.arguments import check_fields
-from miue.common.errors import ConfigError, MiueError, WriteError, out_of_range, unknown_name
+from miue.common.errors import ConfigError, MiueError, StorageError, WriteError, out_of_range, unknown_name
 from miue.common.locks import remove_left_lock
+from miue.common.plural import plural
 from miue.common.progress import bar
 from miue.tasks.task import Outcome, Task, shares_shown
 
@@ -87,6 +89,7 @@ def run_tasks(
 
     Raises:
         MiueError: of a task, or of the executor.
+        StorageError: a part was removed while others were written.
         KeyboardInterrupt: the user stopped it; workers have ended.
     """
     todo = [number for number, task in enumerate(tasks) if not task.is_done]
@@ -95,6 +98,7 @@ def run_tasks(
     numbers = {tasks[number].part: number for number in todo}
     values: list[Any] = [None] * len(tasks)
     failed: list[Exception] = []
+    left_out: set[Path] = set()
 
     def waiting() -> Iterator[Task]:
         for number in todo:
@@ -113,11 +117,28 @@ def run_tasks(
                 error = outcome.error
                 if on_error and isinstance(error, MiueError) and not isinstance(error, WriteError):
                     on_error(outcome.task, error)
+                    left_out.add(outcome.task.part)
                 elif error is not None:
                     failed.append(error)
     if failed:
         raise failed[0]
+    _refuse_removed([task.part for task in tasks if task.part not in left_out])
     return values
+
+
+def _refuse_removed(parts: Sequence[Path]) -> None:
+    """Raise where a part is no longer there: those that come after it make its folder again, without it.
+
+    Raises:
+        StorageError: one is not.
+    """
+    if removed := [part for part in parts if not part.exists()]:
+        raise StorageError(
+            item=repr(str(removed[0])),
+            wanted="what was written there",
+            got=f"none: {len(removed):,} of {plural(len(parts), 'output')} removed meanwhile",
+            fix="give the same command again, and let nothing remove them while that runs",
+        )
 
 
 def _runner(executor: Executor) -> Callable[[Iterator[Task]], Iterator[Outcome]]:

@@ -69,7 +69,7 @@ class Images:
     dtype = np.dtype(np.uint8)
 
     def __init__(self, folder: Path) -> None:
-        self.paths, self.shape, self.others = _headers(folder, _state(folder))
+        self.paths, self.shape, self.others = _headers(folder, _folder_state(folder))
 
     def __getitem__(self, span: Any) -> UInt8[np.ndarray, "n ..."]:
         found = [self._read(path) for path in self.paths[span]]
@@ -118,7 +118,7 @@ def _headers(folder: Path, _state: bytes) -> tuple[tuple[Path, ...], tuple[int, 
     return paths, shape, tuple(sorted(endings))
 
 
-def _state(folder: Path) -> bytes:
+def _folder_state(folder: Path) -> bytes:
     """Return a digest that changes with each file of a folder, whose own time stays when one is written over."""
     digest = hashlib.blake2b(digest_size=16)
     with os.scandir(folder) as entries:

@@ -200,7 +200,7 @@ class Smoothed(Softmax):
         self.smoothing = smoothing
 
     def loss(self, batch: BagBatch, epoch: int) -> Tensor:
-        logits = self.scores(batch)[2].logits
+        logits = self.bag_scores(batch).logits
         return nn.functional.cross_entropy(logits, batch.labels, label_smoothing=self.smoothing)
 
 

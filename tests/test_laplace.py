@@ -105,7 +105,7 @@ def test_the_covariance_is_the_inverse_of_a_numerical_hessian(network: str, clas
     batch = labeled_batch(RAGGED_SIZES, classes)
     layer = model.network.last_layer
     with torch.no_grad():
-        z = model.scores(batch)[2].logits
+        z = model.bag_scores(batch).logits
         projection = model.network.project(model.encode(batch.instances))
         of_instances = model.network.score(projection, batch.segments.singletons()).logits
 
@@ -130,7 +130,7 @@ def test_the_covariance_is_the_inverse_of_a_numerical_hessian(network: str, clas
 def test_the_prior_precision_is_that_of_the_largest_marginal_likelihood() -> None:
     """By the determinant of the whole Hessian, on a grid."""
     model, batch = build_method("laplace"), labeled_batch(RAGGED_SIZES)
-    z = model.scores(batch)[2].logits.detach()
+    z = model.bag_scores(batch).logits.detach()
     layer = model.network.last_layer
     padded = torch.cat([z, torch.ones(len(z), 1)], 1)
     p = model.logits(z).softmax(-1).detach()
@@ -198,7 +198,7 @@ def test_the_variance_of_sngp_is_by_the_inverse_of_its_precision(classes: int) -
         labeled_batch(RAGGED_SIZES, classes),
     )
     assert isinstance(model, SNGP)
-    z = model.scores(batch)[2].logits.detach()
+    z = model.bag_scores(batch).logits.detach()
     phi, p = model.process.features(z), model.logits(z).softmax(-1).detach()
     model.fit_after_training([batch])
     for c in range(classes):
@@ -313,7 +313,7 @@ def test_embeddings_of_pooled_features_are_those_features() -> None:
     model, batch = build_method("laplace", "mean"), labeled_batch(RAGGED_SIZES)
     features = model.encode(batch.instances)
     means = torch.stack([bag.mean(0) for bag in features.split(RAGGED_SIZES)])
-    torch.testing.assert_close(model.scores(batch)[2].logits, means)
+    torch.testing.assert_close(model.bag_scores(batch).logits, means)
 
 
 @pytest.mark.parametrize("method", ["laplace", "sngp"])

@@ -209,7 +209,7 @@ def test_an_ensemble_predicts_the_mean_of_its_members(bags: BagDataset) -> None:
     model = trained("deep-ensemble", **{"method.size": 3})
     batch = bags.batch(np.arange(len(bags)))
     with torch.no_grad():
-        each = [m.distribution(m.scores(batch)[2].logits).probabilities for m in model.method.members()]
+        each = [m.distribution(m.bag_scores(batch).logits).probabilities for m in model.method.members()]
     np.testing.assert_allclose(model.predict(bags).bags.probabilities, torch.stack(each).mean(0), rtol=1e-5)
 
 

@@ -132,7 +132,7 @@ def _raw_attention(model: Model, bags: BagDataset) -> np.ndarray:
     parts = []
     with torch.inference_mode():
         for row in range(len(bags)):
-            attention = method.scores(bags.batch(np.array([row])))[2].attention
+            attention = method.bag_scores(bags.batch(np.array([row]))).attention
             assert attention is not None
             parts.append(attention[:, -1].double().numpy())
     return np.concatenate(parts)

@@ -23,7 +23,7 @@ from miue.methods.returned import (
     check_scores,
     naming_method,
 )
-from miue.networks.base import InstanceEstimator, MILNetwork, Projection, Scores
+from miue.networks.base import InstanceEstimator, MILNetwork, Projection, Scores, join
 
 ATTENTION, BAG_OF_ONE, RESIDUAL = "attention", "bag-of-one", "residual"
 
@@ -159,10 +159,15 @@ class Method(nn.Module, ABC):
         """Return the features of each instance, drawn anew from what ``encode_shared`` returned."""
         return self.encode(shared)
 
+    def bag_scores(self, batch: BagBatch) -> Scores:
+        """Return the bag scores of a batch; the features are not kept."""
+        projection = self.network.encode_and_project(batch.instances)[1]
+        return self._scores(projection, batch.segments)
+
     def scores(self, batch: BagBatch) -> tuple[Float[Tensor, "N D"], Projection, Scores]:
         """Return features, projection and bag scores of a batch."""
-        features, projection = self.network.encode_and_project(batch.instances)
-        return features, projection, self._scores(projection, batch.segments)
+        parts, projection = self.network.encode_and_project(batch.instances)
+        return join(parts), projection, self._scores(projection, batch.segments)
 
     def _scores(self, projection: Projection, segments: Segments) -> Scores:
         """Return what the network scores, where it is what a network should return."""
@@ -180,7 +185,7 @@ class Method(nn.Module, ABC):
 
     def bag_log_probabilities(self, batch: BagBatch) -> Float[Tensor, "B C"]:
         """Return the log of each bag's expected class probabilities, for validation."""
-        return self.log_probabilities(self.scores(batch)[2].logits)
+        return self.log_probabilities(self.bag_scores(batch).logits)
 
     def predict(
         self, blocks: Iterable[Float[Tensor, "_ D"]], segments: Segments, estimator: str

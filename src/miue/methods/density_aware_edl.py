@@ -59,7 +59,7 @@ class DensityAwareEDL(Method):
 
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
         """Return the mean over bags of the expected squared error + KL."""
-        alpha = clamped_exponential(self.scores(batch)[2].logits).exp()
+        alpha = clamped_exponential(self.bag_scores(batch).logits).exp()
         divergence = kl_penalty(alpha, batch.labels)
         return (squared_error(alpha, batch.labels) + self.divergence_coefficient * divergence).mean()
 

@@ -48,7 +48,7 @@ class FisherEDL(Method):
 
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
         """Return the mean evidential loss of the bags."""
-        logits = self.scores(batch)[2].logits
+        logits = self.bag_scores(batch).logits
         return self.evidential_loss(self.log_evidence(logits), batch.labels, epoch).mean()
 
     def log_probabilities(self, logits: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:

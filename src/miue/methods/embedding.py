@@ -58,7 +58,7 @@ class EmbeddingMethod(Softmax):
 
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
         """Return the mean cross-entropy of the bags."""
-        return nn.functional.cross_entropy(self.logits(self.scores(batch)[2].logits), batch.labels)
+        return nn.functional.cross_entropy(self.logits(self.bag_scores(batch).logits), batch.labels)
 
     def logits(self, embedding: Float[Tensor, "n E"]) -> Float[Tensor, "n C"]:
         """Return the mean logits of embeddings, by default the network's last layer."""

@@ -70,7 +70,7 @@ class Laplace(EmbeddingMethod):
         """Compute λ and the covariance from the training bags, in one pass."""
         curvature = in_double(self.factor).new_zeros((self.factor.shape[-1],) * 2)
         for batch in batches:
-            curvature += self.curvature(self.scores(batch)[2].logits)
+            curvature += self.curvature(self.bag_scores(batch).logits)
         values, vectors = symmetric_eigen(curvature)
         values = values.clamp(min=0)
         squared_norm = sum(float(in_double(p).square().sum()) for p in self.network.last_layer.parameters())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import get_args
 
 import torch
@@ -18,7 +18,7 @@ from miue.evidence.weak_supervision import STRATEGIES, instance_weights, supervi
 from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL
 from miue.methods.edl import FisherEDL
 from miue.methods.routing import AUTO, Routing
-from miue.networks.base import MILNetwork, Projection, in_cache, instance_logits_of_features, join
+from miue.networks.base import MILNetwork, Projection, instance_logits_of_features, join
 
 
 class MIREL(FisherEDL):
@@ -88,11 +88,11 @@ class MIREL(FisherEDL):
 
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
         """Return the mean over bags of bag loss + instance loss."""
-        features, projection, scores = self.scores(batch)
-        bag_evidence = self.log_evidence(scores.logits)
-        estimate = self._instance_estimate(features, projection, batch.segments)
-        trained = features.detach() if self.routing == "residual-only" else features
-        residual = join(list(map(self.residual, in_cache(trained))))
+        parts, projection = self.network.encode_and_project(batch.instances)
+        bag_evidence = self.log_evidence(self._scores(projection, batch.segments).logits)
+        estimate = self._instance_estimate(parts, projection, batch.segments)
+        trained = [part.detach() for part in parts] if self.routing == "residual-only" else parts
+        residual = join(list(map(self.residual, trained)))
         supervision = supervise(
             residual_log_evidence(estimate, residual),
             instance_weights(estimate, batch.labels, batch.segments),
@@ -120,10 +120,10 @@ class MIREL(FisherEDL):
         return Dirichlet(to_alpha(log_evidence))
 
     def _instance_estimate(
-        self, features: Float[Tensor, "N D"], projection: Projection, segments: Segments
+        self, parts: Sequence[Float[Tensor, "_ D"]], projection: Projection, segments: Segments
     ) -> Float[Tensor, "N C"]:
         """Return the log-evidence of T, with the gradients that the routing allows."""
         if self.routing == "through-estimator":
-            return self.log_evidence(instance_logits_of_features(self.network, features))
+            return self.log_evidence(instance_logits_of_features(self.network, join(parts)))
         with torch.no_grad():
             return self.log_evidence(self.network.score(projection, segments.singletons()).logits)

@@ -58,7 +58,7 @@ class RelaxedEDL(Method):
 
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
         """Return the mean relaxed loss of the bags."""
-        alpha = self.alpha(self.scores(batch)[2].logits)
+        alpha = self.alpha(self.bag_scores(batch).logits)
         target = one_hot(batch.labels, alpha.shape[-1]).to(alpha.dtype)
         loss = (target - alpha / alpha.sum(-1, keepdim=True)).square().sum(-1)
         if self.annealing_epochs:

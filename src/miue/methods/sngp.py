@@ -135,7 +135,7 @@ class SNGP(EmbeddingMethod):
         precision = self.ridge * torch.eye(self.factor.shape[-1]).to(in_double(self.factor))
         precision = precision.repeat(len(self.factor), 1, 1)
         for batch in batches:
-            embedding = self.scores(batch)[2].logits
+            embedding = self.bag_scores(batch).logits
             features = in_double(self.process.features(embedding))
             p = in_double(self.logits(embedding)).softmax(-1)
             weights = (p * (1 - p))[:, : len(precision)]

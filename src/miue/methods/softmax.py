@@ -19,7 +19,7 @@ class Softmax(Method):
 
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
         """Return the mean cross-entropy of the bags."""
-        return cross_entropy(self.scores(batch)[2].logits, batch.labels, reduction="none").mean()
+        return cross_entropy(self.bag_scores(batch).logits, batch.labels, reduction="none").mean()
 
     def log_probabilities(self, logits: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
         """Return the log-softmax."""

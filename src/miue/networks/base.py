@@ -146,13 +146,20 @@ class MILNetwork(nn.Module, ABC):
     def _encoder_precision(self, values: Tensor) -> torch.autocast:
         return torch.autocast(values.device.type, torch.bfloat16, enabled=self.encodes_in_bfloat16)
 
-    def encode_and_project(self, instances: Shaped[Tensor, "N *shape"]) -> tuple[Float[Tensor, "N D"], Projection]:
-        """Return the features of each instance, and what the network computes from them alone."""
+    def encode_and_project(
+        self, instances: Shaped[Tensor, "N *shape"]
+    ) -> tuple[Sequence[Float[Tensor, "_ D"]], Projection]:
+        """Return the features of all instances, in parts that stay in a CPU's cache, and what is computed of them.
+
+        The projection is of all instances. A method that computes more of each instance takes the parts: joined
+        and split again, they would be written to memory and read from it, and their gradients as well.
+        """
         parts = in_cache(instances)
         if len(parts) == 1 or instances.numel() > ENCODED_AT_ONCE or self._normalizes_batches:
-            return self._encode_and_project(instances)
-        features, projections = zip(*map(self._encode_and_project, parts), strict=True)
-        return join(features), tuple(map(join, zip(*projections, strict=True)))
+            features, projection = self._encode_and_project(instances)
+            return in_cache(features), projection
+        of_parts, projections = zip(*map(self._encode_and_project, parts), strict=True)
+        return of_parts, tuple(map(join, zip(*projections, strict=True)))
 
     def _encode_and_project(
         self, instances: Shaped[Tensor, "n *shape"]

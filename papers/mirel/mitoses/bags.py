@@ -45,7 +45,7 @@ def scanned_slides(source: Path) -> ScannedSlides:
 
     Human breast cancer, one mitotic figure in the middle of each crop of 128 × 128 pixels, halved. A mitosis is
     atypical where most of three experts call it so; its label is known for every crop, and the experts differ on
-    369 of them. There are no splits.
+    381 of them. There are no splits.
 
     Source: AMi-Br (crops of MIDOG 2021 with the votes); the pixels may not be redistributed.
 

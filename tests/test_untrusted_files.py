@@ -29,7 +29,7 @@ from miue.bags.ood_flags import OodFlags
 from miue.common.errors import DataError, MiueError, StorageError
 from miue.common.files import read_json
 from miue.common.nested import read_nested
-from miue.common.tables import read_header, read_text_columns
+from miue.common.tables import read_columns, read_header, read_text_columns
 from miue.datasets.image_files import has_split, read_idx
 from miue.datasets.mnist import mnist_bags
 from miue.datasets.musk import musk_bags
@@ -362,6 +362,22 @@ def test_a_table_that_claims_more_rows_than_it_can_hold_is_refused_unread(tmp_pa
         DataError, match=r"t\.parquet': expected rows that the file can hold, got 12,000,000 rows of 2"
     ):
         read_long_table(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize(
+    "read",
+    [read_long_table, read_text_columns, lambda path: read_columns(path, ())],
+    ids=["bags", "texts", "columns"],
+)
+def test_bytes_of_a_parquet_table_that_are_no_text_are_named(
+    tmp_path: Path, read: Callable[[Path], object]
+) -> None:
+    """They were a traceback of pyarrow or of a codec."""
+    ends = pa.array([0, 3, 4], pa.int32()).buffers()[1]
+    ids = pa.Array.from_buffers(pa.string(), 2, [None, ends, pa.py_buffer("Süd1".encode("latin-1"))])
+    parquet.write_table(pa.table({"bag_id": ids, "label": ["a", "b"], "f": [1.0, 2.0]}), tmp_path / "t.parquet")
+    with pytest.raises(StorageError, match=r"t\.parquet'.* column 'bag_id': bytes that are no text in UTF-8"):
+        read(tmp_path / "t.parquet")
 
 
 @pytest.mark.long

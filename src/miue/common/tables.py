@@ -280,13 +280,19 @@ def _as_array(column: Any) -> np.ndarray:
 def _with_types(table: Any, types: Mapping[str, Any]) -> Any:
     """Return the table with some columns in other types; a text that is missing is empty."""
     for place, name in enumerate(table.column_names):
+        column = table.column(place)
         if name in types:
             try:
-                column = table.column(place).cast(types[name], safe=False)
+                column = column.cast(types[name], safe=False)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise pa.ArrowInvalid(f"column {name!r}: {error}") from error
             column = column.fill_null("") if types[name] == pa.string() else column
             table = table.set_column(place, name, column)
+        if pa.types.is_string(column.type):  # pyarrow takes what a Parquet file calls text for it, unread
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise pa.ArrowInvalid(f"column {name!r}: bytes that are no text in UTF-8") from error
     return table
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -378,6 +379,21 @@ def test_bytes_of_a_parquet_table_that_are_no_text_are_named(
     parquet.write_table(pa.table({"bag_id": ids, "label": ["a", "b"], "f": [1.0, 2.0]}), tmp_path / "t.parquet")
     with pytest.raises(StorageError, match=r"t\.parquet'.* column 'bag_id': bytes that are no text in UTF-8"):
         read(tmp_path / "t.parquet")
+
+
+def test_a_text_of_a_file_of_torch_that_claims_more_than_its_file_takes_no_memory(tmp_path: Path) -> None:
+    """4 GB were asked for; where there were none, the command ended for want of memory, also with --skip-bad."""
+    path = tmp_path / "s.pth"
+    torch.save(torch.from_numpy(FEATURES), path, _use_new_zipfile_serialization=False)
+    content = path.read_bytes()
+    text = content.index(b"protocol_version")
+    path.write_bytes(content[: text - 4] + (2**32 - 2).to_bytes(4, "little") + content[text:])
+    tracemalloc.start()
+    with pytest.raises(DataError, match="a whole file of torch"):
+        contents_of(path)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 64 << 20
 
 
 @pytest.mark.long

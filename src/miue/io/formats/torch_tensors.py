@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader, FileIO
+from os import fstat
 from pathlib import Path
 from pickle import UnpicklingError
 from threading import Lock
@@ -55,7 +57,7 @@ def _loaded(path: Path) -> Any:
         with _loading, warnings.catch_warnings(action="ignore"), torch.serialization.safe_globals(_numpy_parts()):
             if is_zipfile(path):
                 return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-            with path.open("rb") as file:
+            with _WithoutClaims(FileIO(path)) as file:
                 content = torch.load(file, map_location="cpu", weights_only=True)
                 read, held = file.tell(), path.stat().st_size
     except UnpicklingError as error:
@@ -135,3 +137,12 @@ def _numpy_parts() -> list[Any]:
         (reconstruct, "numpy._core.multiarray._reconstruct"),
         *kinds,
     ]
+
+
+class _WithoutClaims(BufferedReader):
+    """A file of which no more is asked than it holds: memory is taken for all that is asked, before it is read."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return the next bytes, fewer where the file ends."""
+        left = max(0, fstat(self.fileno()).st_size - self.tell())
+        return super().read(left if size is None or size < 0 else min(size, left))

@@ -155,7 +155,7 @@ def test_shifts_are_what_was_measured() -> None:
             level, source = ("bag", "instance")[column // 2], ("svhn", "dtd")[column % 2]
             measure = score if level == "instance" or score == "vacuity" else f"{score}_mean"
             key = ("residual", level, f"ood {source}-part", measure)
-            wrong += [(score, cell)] * (not agree(cell, (combined.get(key) or earlier[key])[0] / 100))
+            wrong += [cell] * (not agree(cell, (combined.get(key) or earlier[key])[0] / 100))
     assert wrong == []
 
 
@@ -173,8 +173,8 @@ def test_a_rare_class_and_vanishing_uncertainties_are_what_was_measured() -> Non
             one for one in read_rows(RESULTS / f"vanishing/{method}.csv") if one["measure"] == "mutual_information"
         ]
         means = [float(row[f"mean_{count}"]) for count in (80, 160, 320, 640)]
-        shown = [*((one,) for one in means), (100 * means[-1] / means[0],)]
-        shown += [tuple(float(row[column]) for column in ("slope", "low", "high"))]
+        change = [float(row[column]) for column in ("slope", "low", "high")]
+        shown = [*([one] for one in means), [100 * means[-1] / means[0]], change]
         assert all(agree(cell, *values) for cell, values in zip(cells, shown, strict=True)), method
 
 

@@ -19,6 +19,7 @@ from miue.bags import batches
 from miue.bags.batches import ordered_batches, read_ahead
 from miue.bags.dataset import BagDataset
 from miue.methods import METHODS
+from miue.methods.mirel import MIREL
 from miue.model import encoding
 from miue.model import predict as prediction
 from miue.model.config import build_method
@@ -161,6 +162,31 @@ def test_gradients_of_many_vectors_in_parts_are_those_of_all_at_once(
         torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
     if name not in ("bayes-mil", "mc-dropout"):
         assert len(parts) > 1 and max(parts) == 3
+
+
+def test_residuals_are_computed_of_the_parts_that_the_network_projects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Joined and split again, all features would be written to memory and read from it."""
+    monkeypatch.setattr(networks, "FEWEST_SPLIT", 5)
+    monkeypatch.setattr(networks, "VECTORS_IN_CACHE", 3)
+    method, batch = method_of("mirel", "attention"), separable_bags(6).batch(range(6))
+    assert isinstance(method, MIREL)
+    projected: list[torch.Tensor] = []
+    read: list[torch.Tensor] = []
+    project, residual = method.network.project, method.residual.forward
+
+    def watched_project(rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        projected.append(rows)
+        return project(rows)
+
+    def watched_residual(rows: torch.Tensor) -> torch.Tensor:
+        read.append(rows)
+        return residual(rows)
+
+    monkeypatch.setattr(method.network, "project", watched_project)
+    monkeypatch.setattr(method.residual, "forward", watched_residual)
+    method.loss(batch, epoch=1).backward()
+    assert len(read) > 1 and sum(map(len, read)) == len(batch.instances)
+    assert [id(rows) for rows in read] == [id(rows) for rows in projected]
 
 
 def test_dropout_is_drawn_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

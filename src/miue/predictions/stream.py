@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from miue.bags.arrays import check_ids
@@ -16,6 +17,8 @@ from miue.predictions.parts import FOLDER
 from miue.predictions.provenance import Provenance
 from miue.predictions.stored_instances import StoredInstances
 from miue.predictions.table import PredictionTable
+
+TABLES_JOINED = 64
 
 
 @dataclass
@@ -49,7 +52,7 @@ class PredictionStream:
         Raises:
             ConfigError: they were taken before.
         """
-        return self._of_bags([of_bags for of_bags, _ in self._take()])
+        return self._of_bags(_joined(of_bags for of_bags, _ in self._take()))
 
     def save(self, path: Path | str, *, overwrite: bool = False, table_format: str = "parquet") -> Predictions:
         """Write them to the folder ``path``, whole or not at all, and return them as they are read from there.
@@ -72,12 +75,9 @@ class PredictionStream:
             predictions = self.collect()
             predictions.save(path, overwrite=overwrite, table_format=table_format)
             return predictions
-        bags: list[PredictionTable] = []
         with atomic_folder(Path(path), PREDICTIONS, overwrite=overwrite) as folder:
             with PartWriter(folder / FOLDER) as writer:
-                for of_bags, of_instances in _each_bag_once(self._take()):
-                    bags.append(of_bags)
-                    writer.add(of_instances)
+                bags = _joined(_written(_each_bag_once(self._take()), writer))
             predictions = self._of_bags(bags)
             predictions.write_bags(folder, writer.parts)
         return replace(predictions, instances=StoredInstances(Path(path) / FOLDER, writer.parts))
@@ -100,6 +100,25 @@ class PredictionStream:
 
     def _of_bags(self, tables: list[PredictionTable]) -> Predictions:
         return self.complete(Predictions(PredictionTable.concatenate(tables), None, self.provenance))
+
+
+def _written(
+    batches: Iterator[tuple[PredictionTable, PredictionTable]], writer: PartWriter
+) -> Iterator[PredictionTable]:
+    """Write the instances, and yield the bags."""
+    for of_bags, of_instances in batches:
+        writer.add(of_instances)
+        yield of_bags
+
+
+def _joined(tables: Iterable[PredictionTable]) -> list[PredictionTable]:
+    """Return the same rows in fewer tables.
+
+    A table of one bag has a dozen small arrays. Among the large arrays of instances, they keep the C library from
+    using the memory between them again: a process grew by 60 kB for each slide of 12,000 instances.
+    """
+    rest = iter(tables)
+    return [PredictionTable.concatenate(some) for some in iter(lambda: list(islice(rest, TABLES_JOINED)), [])]
 
 
 def _each_bag_once(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,35 @@ def test_numbers_of_numpy_and_generators_are_as_good_as_those_of_python(tmp_path
     assert model.config.network.options["hidden"] == 8
     assert loose.write_report(tmp_path / "r.html", (pair for pair in [("a", predictions)])).bytes
     assert len(loose.concatenate(part for part in [bags.subset([0]), bags.subset([1])])) == 2
+
+
+@pytest.mark.parametrize(
+    ("argument", "place"),
+    [
+        ("max_epochs", "settings={'max_epochs': …}"),
+        ("epochs", "settings={'max_epochs': …}"),
+        ("lr", "settings={'learning_rate': …}"),
+        ("random_state", "settings={'seed': …}"),
+        ("hidden", "options={'network.hidden': …}"),
+    ],
+)
+def test_settings_among_the_arguments_of_training_are_told_where_they_go(
+    argument: str, place: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as said:
+        loose.train(ARRAYS, LABELS, **{argument: 3})
+    assert str(said.value) == (
+        f"argument {argument!r} of train(): expected one that this function has, got a setting of the training, "
+        f"or an option of a part; pass {place}"
+    )
+    bags = separable_bags(20)
+    folds = loose.make_folds(bags, 2)
+    with pytest.raises(ConfigError, match=re.escape(f"pass recipe=Recipe({place})")):
+        loose.cross_validate(bags, folds, [1], tmp_path / "cv", **{argument: 3})
+    with pytest.raises(ConfigError, match=r"pass recipe=Recipe\(network=…\)"):
+        loose.cross_validate(bags, folds, [1], tmp_path / "cv", network="mean")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        loose.train(ARRAYS, LABELS, colour=3)
 
 
 def test_a_seed_twice_is_no_second_run(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from miue.common.errors import unknown_name, wrong_type
+from miue.common.errors import ConfigError, unknown_name, wrong_type
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,7 +31,7 @@ class _DoesNotFit(Exception):
     """A value is none of what an annotation allows."""
 
 
-def checked(*, leave: Collection[str] = ()) -> Callable[[F], F]:
+def checked(*, leave: Collection[str] = (), place: Callable[[str], str | None] | None = None) -> Callable[[F], F]:
     """Return a decorator that checks what is passed to a public function by the annotations of its parameters.
 
     A number of NumPy or a tensor of one becomes one of Python, and a column, an array or what is yielded by a
@@ -40,9 +40,11 @@ def checked(*, leave: Collection[str] = ()) -> Callable[[F], F]:
 
     Args:
         leave: parameters that the function checks itself.
+        place: returns how a keyword that is no parameter of the function is passed to it, None where it is not.
 
     Raises:
-        ConfigError: of the function that is decorated: an argument of another type.
+        ConfigError: of the function that is decorated: an argument of another type, or one that has a place
+            elsewhere.
 
     >>> @checked()
     ... def draw(seed: int = 0) -> int:
@@ -65,6 +67,10 @@ def checked(*, leave: Collection[str] = ()) -> Callable[[F], F]:
             try:
                 bound = signature.bind(*args, **kwargs)
             except TypeError:
+                for name in kwargs:
+                    where = place(name) if place and name not in signature.parameters else None
+                    if where is not None:
+                        raise _misplaced(function, name, where) from None
                 return function(*args, **kwargs)  # says itself which argument is missing or unknown
             for name in bound.arguments.keys() & names:
                 annotation = _annotations(function).get(name, Any)
@@ -74,6 +80,16 @@ def checked(*, leave: Collection[str] = ()) -> Callable[[F], F]:
         return check  # type: ignore[return-value]
 
     return decorate
+
+
+def _misplaced(function: Callable[..., Any], name: str, where: str) -> ConfigError:
+    """Return the error for a keyword that is passed in another way."""
+    return ConfigError(
+        item=f"argument {name!r} of {function.__name__}()",
+        wanted="one that this function has",
+        got="a setting of the training, or an option of a part",
+        fix=f"pass {where}",
+    )
 
 
 def check_fields(record: Any) -> None:

@@ -48,8 +48,33 @@ OTHER_NAMES = {
     "members": "method.size",
     "n_members": "method.size",
     "hidden": "network.hidden",
+    "random_state": "seed",
 }
 """Settings and options by what other tools call them, for messages."""
+
+
+def place_of(name: str) -> str | None:
+    """Return how a setting or an option is passed to ``train``, also by another name; None where it is neither.
+
+    >>> place_of("epochs"), place_of("network.hidden"), place_of("colour")
+    ("settings={'max_epochs': …}", "options={'network.hidden': …}", None)
+    """
+    meant = name if name in TrainingConfig.model_fields else OTHER_NAMES.get(name, name)
+    if meant in TrainingConfig.model_fields:
+        return f"settings={{{meant!r}: …}}"
+    return f"options={{{meant!r}: …}}" if meant.partition(".")[0] in KINDS and "." in meant else None
+
+
+def place_in_recipe(name: str) -> str | None:
+    """Return how it is passed to what takes a recipe.
+
+    >>> place_in_recipe("lr")
+    "recipe=Recipe(settings={'learning_rate': …})"
+    """
+    if name in Recipe.__dataclass_fields__:
+        return f"recipe=Recipe({name}=…)"
+    where = place_of(name)
+    return where and f"recipe=Recipe({where})"
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from miue.common.tables import write_rows
 from miue.evaluation import evaluate
 from miue.io.splits.files import write_splits
 from miue.io.splits.splits import Splits
-from miue.model.recipe import Recipe
+from miue.model.recipe import Recipe, place_in_recipe
 from miue.predictions.folder import read_predictions
 from miue.selection.summaries import FoldShares, Summaries, Summary, Value, summarize
 from miue.tasks import LOCAL, Executor, Shard, Task, run_tasks
@@ -53,7 +53,7 @@ class _Metric(TypedDict):
 _METRICS = TypeAdapter(list[_Metric])
 
 
-@checked()
+@checked(place=place_in_recipe)
 def cross_validate(
     bags: BagDataset,
     splits: Splits,

@@ -34,7 +34,14 @@ from miue.model.feature_scores import DistanceLike, fit_distances
 from miue.model.model import Model
 from miue.model.part import PartLike
 from miue.model.predict import BATCH_INSTANCES
-from miue.model.recipe import DEFAULT_DISTANCES, DEFAULT_ENCODER, DEFAULT_METHOD, DEFAULT_NETWORK, Recipe
+from miue.model.recipe import (
+    DEFAULT_DISTANCES,
+    DEFAULT_ENCODER,
+    DEFAULT_METHOD,
+    DEFAULT_NETWORK,
+    Recipe,
+    place_of,
+)
 from miue.model.training_bags import TrainingBags
 from miue.networks.precision import say_if_slow
 from miue.predictions.provenance import TrainingRecord
@@ -63,7 +70,7 @@ NONE_HELD_OUT = (
 )
 
 
-@checked(leave=("distances",))
+@checked(leave=("distances",), place=place_of)
 def train(
     bags: BagDataset | Sequence[np.ndarray | Tensor],
     labels: LabelSequence | None = None,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import torch
 from scipy.special import digamma
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.distributions import Dirichlet
+from miue.distributions import Categorical, Dirichlet
 from miue.predictions.patients import by_patient
 from miue.predictions.table import PredictionTable
 
@@ -81,3 +83,27 @@ def test_bags_of_unknown_patients_keep_names_of_their_own() -> None:
     assert {"A", "A (bag)"} < set(patients.bag_ids)
     row = patients.bag_ids.tolist().index("A")
     np.testing.assert_allclose(patients.probabilities[row], bags.probabilities[[0, 2]].mean(0))
+
+
+def test_a_patient_whose_bags_tie_is_predicted_the_same_in_whatever_order_they_are() -> None:
+    votes = torch.tensor(
+        [[0.2, 0.0, 0.8], [0.0, 0.8, 0.2], [0.6, 0.2, 0.2], [0.4, 0.4, 0.2], [0.6, 0.4, 0.0]], dtype=torch.float64
+    )  # of five members: the mean of two classes is 0.36, and their sums in this order are not the same float
+    count = len(votes)
+    bags = PredictionTable(
+        Categorical(votes),
+        np.array([f"bag {row}" for row in range(count)], object),
+        Labels.unknown(count),
+        OodFlags.unknown(count),
+        np.full(count, "", object),
+        scores={"knn_mean": votes[:, 0].numpy()},
+        patients=np.full(count, "P", object),
+    )
+    first = by_patient(bags)
+    assert first is not None and first.predicted.tolist() == [0]
+    for order in permutations(range(count)):
+        patients = by_patient(bags.subset(np.array(order)))
+        assert patients is not None
+        np.testing.assert_array_equal(patients.probabilities, first.probabilities)
+        for name, values in patients.uncertainties().items():
+            np.testing.assert_array_equal(values, first.uncertainty(name), name)

@@ -39,7 +39,8 @@ def by_patient(bags: PredictionTable) -> PredictionTable | None:
     counts = np.bincount(of_bag)
 
     def mean(values: np.ndarray) -> np.ndarray:
-        return np.bincount(of_bag, values) / counts
+        rows = np.lexsort((values, of_bag))  # sums that depend on no order, so that classes that tie do so in all
+        return np.bincount(of_bag[rows], values[rows]) / counts
 
     probabilities = np.stack([mean(column) for column in bags.probabilities.T], 1)
     data = mean(bags.distribution.expected_entropy().double().numpy())

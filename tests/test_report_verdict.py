@@ -226,6 +226,24 @@ def test_the_verdict_names_the_best_of_several_methods_and_what_it_is_better_tha
     assert compare_methods(differing(90, 90, 90)[0])[-1].startswith("No two methods can be shown to differ in acc")
 
 
+@pytest.mark.parametrize("counts", [(90, 90, 60), (90, 60, 90), (60, 90, 90)])
+def test_methods_of_the_same_best_value_are_best_together_in_whatever_order_they_are(
+    counts: tuple[int, ...],
+) -> None:
+    said = compare_methods(differing(*counts)[0])
+    first, second = (f"m{number}" for number, count in enumerate(counts) if count == 90)
+    together = f"{first} and {second} are best, with the same value, and both better than m{counts.index(60)}."
+    assert said[0] == f"Accuracy: {together}"
+    assert f"NLL: {together}" in said  # where less is better
+
+
+def test_of_methods_that_are_best_together_other_differences_are_counted() -> None:
+    said = compare_methods(differing(90, 90, 90, 89, 60)[0])[0]
+    assert said == (
+        "Accuracy: m0, m1 and m2 are best, with the same value, and all better than m4; 1 other pair differs."
+    )
+
+
 def test_the_mean_confidence_is_beside_its_difference_from_the_accuracy(tmp_path: Path) -> None:
     shown, _ = reported(tmp_path, certain(0.7, 95))
     at = shown.texts.index("mean confidence\u00a0%")

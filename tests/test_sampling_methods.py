@@ -513,3 +513,26 @@ def test_training_and_prediction_leave_the_caller_s_random_numbers_as_they_were(
     model = miue.train(bags, method=method, settings={"max_epochs": 1}, progress=False, device="cpu")
     model.predict(bags)
     assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("method", ["mc-dropout", "bayes-mil", "softmax"])
+@pytest.mark.parametrize("source", ["arrays", "tensors", "files"])
+def test_bags_in_fortran_order_are_predicted_as_they_are_in_any_other(
+    method: str, source: str, tmp_path: Path
+) -> None:
+    random = np.random.default_rng(3)
+    arrays = [random.normal(size=(size, 5)).astype(np.float32) for size in (1, 7, 1, 30)]
+    turned = [np.asfortranarray(array) for array in arrays]
+    if source == "files":
+        for number, array in enumerate(turned):
+            np.save(tmp_path / f"bag_{number}.npy", array)
+        bags = miue.load_bags(tmp_path).bags
+    else:
+        bags = BagDataset.from_arrays(turned if source == "arrays" else list(map(torch.from_numpy, turned)))
+    model = trained(method)
+    expected, found = model.predict(BagDataset.from_arrays(arrays)), model.predict(bags)
+    for level in ("bags", "instances"):
+        theirs, ours = getattr(expected, level), getattr(found, level)
+        np.testing.assert_array_equal(ours.probabilities, theirs.probabilities)
+        for name, values in theirs.uncertainties().items():
+            np.testing.assert_array_equal(ours.uncertainty(name), values, name)

@@ -481,7 +481,7 @@ class BagDataset(PrintsAsTable):
         return replace(self, labels=labels, instance_labels=instance_labels, class_names=names)
 
     def batch(self, bags: Sequence[int] | np.ndarray, *, statistics: bool = False) -> BagBatch:
-        """Read the bags at the given positions and pack them; a single bag in memory is not copied.
+        """Read the bags at the given positions and pack them, row after row; a single bag in memory is not copied.
 
         Args:
             bags: positions.
@@ -495,7 +495,8 @@ class BagDataset(PrintsAsTable):
         with noting_when(lambda: f"in reading {segments.in_words()}, {self.ids[chosen[0]]!r} first"):
             parts = self._read(self.instances, chosen)
             whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
-            instances = torch.from_numpy(whole if whole.flags.writeable else whole.copy())
+            is_plain = whole.flags.writeable and whole.flags.c_contiguous  # results and seeds depend on no layout
+            instances = torch.from_numpy(whole if is_plain else whole.copy())
         if instances.is_floating_point() and not torch.stack(instances.aminmax()).isfinite().all():
             for bag, part in zip(chosen, parts, strict=True):
                 check_bag(self.ids[bag], part, self.instance_shape)

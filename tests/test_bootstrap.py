@@ -520,3 +520,31 @@ def test_a_metric_that_no_resample_changes_has_no_interval_but_exact_counts_give
     found = [intervals["accuracy"].low, intervals["accuracy"].high, gap.low, gap.high]
     assert found == pytest.approx([0.8316, 1, -0.1, 0.9 - 0.8316], abs=1e-4)
     assert not gap.excludes_zero
+
+
+@pytest.mark.parametrize(("positive", "negative", "similar"), [(4, 40, 1.0), (4, 40, 0.95), (6, 30, 1.0)])
+def test_bags_that_repeat_those_of_their_patient_narrow_no_interval_of_an_auroc(
+    positive: int, negative: int, similar: float
+) -> None:
+    random = np.random.default_rng(positive)
+    ratios = []
+    for seed in range(12):
+        labels = np.repeat([1, 0], [positive, negative])
+        of_patients = 1.5 * labels + random.normal(size=len(labels)) * similar**0.5
+        found = []
+        for copies in (1, 4):
+            scores = np.repeat(of_patients, copies)
+            scores += random.normal(size=len(scores)) * (1 - similar) ** 0.5
+            p = torch.from_numpy(1 / (1 + np.exp(0.75 - scores)))
+            names = np.array([f"bag {row}" for row in range(len(p))], object)
+            table = PredictionTable(
+                Categorical(torch.stack([1 - p, p], 1)),
+                names,
+                Labels.of(np.repeat(labels, copies).tolist()),
+                OodFlags.all_in(len(p)),
+                np.full(len(p), "", object),
+            )
+            patients = {str(name): f"patient {row // copies}" for row, name in enumerate(names)}
+            found.append(widths(bootstrap_intervals(table, patients, resamples=200, seed=seed))["auroc"])
+        ratios.append(found[1] / found[0])
+    assert np.mean(ratios) > 0.94

@@ -84,15 +84,17 @@ def metric_intervals(
     shares = {name: parts.pop(name) for name in list(parts) if name == "accuracy" or name.startswith(RECALL)}
     parts.pop("balanced_accuracy", None)
     values = {name: metrics[name].plain.value for name in parts}
+    deviations = {name: metrics[name].deviations for name in parts}
     averaged = ["confidence", *(name for name in metrics if name.startswith("ood "))]
     if len(averaged) > 1 and all(name in parts for name in averaged):
         parts["ue"] = tuple(pair for name in averaged for pair in parts[name])
+        deviations["ue"] = tuple(one for name in averaged for one in deviations[name])
         values["ue"] = float(np.mean([values[name] for name in averaged]))
     for name, pairs in parts.items():
         drawn, value = draws[name][np.isfinite(draws[name])], values[name]
         if value is not None and len(drawn) >= max(2, ENOUGH * len(draws[name])):
             variance = float(drawn.var()) * owners / (owners - 1)
-            low, high = auroc_interval(value, variance, pairs, owners=owners, level=level)
+            low, high = auroc_interval(value, variance, pairs, deviations[name], owners=owners, level=level)
             found[name] = Interval(low, high, len(drawn))
     for name, [(right, wrong)] in shares.items():
         [low], [high] = grouped_error_intervals([(right + wrong, wrong)], level)
@@ -200,12 +202,19 @@ def wide_shares(owners: int, level: float = 0.95) -> tuple[float, float]:
 
 
 def auroc_interval(
-    value: float, variance: float, pairs: Sequence[Counts], *, owners: int, level: float = 0.95
+    value: float,
+    variance: float,
+    pairs: Sequence[Counts],
+    deviations: Sequence[float] = (),
+    *,
+    owners: int,
+    level: float = 0.95,
 ) -> tuple[float, float]:
     """Return the score interval of an AUROC, or of the mean of several: all θ with |value − θ| ≤ t s(θ).
 
     s(θ)² is the variance that an AUROC of θ has (Hanley & McNeil 1982) with as many independent items as give the
-    variance between resamples where θ is the value, and no more than there are. Of k AUROCs s is the mean, as if
+    variance between resamples where θ is the value, and no more than there are. Where owners have several items,
+    those of one count for fewer the more they are alike (``_most_independent``). Of k AUROCs s is the mean, as if
     they varied together, with up to k times as many items, since their mean can vary less. Where no resample
     differs, the items of an owner count as if they were equal. t is the quantile of owners − 1 degrees of freedom.
 
@@ -215,14 +224,16 @@ def auroc_interval(
         value: the AUROC of the items as they are.
         variance: of resampled values.
         pairs: of each AUROC the wanted and the other items of each owner.
+        deviations: of each AUROC the standard deviation if all items were independent; none if they are.
         owners: number of patients or bags that were drawn from.
         level: of the interval.
     """
+    independent = np.array([(_independent(wanted), _independent(others)) for wanted, others in pairs], np.float64)
+    sizes = independent
     if variance > 0:
-        sizes = np.array([(wanted.sum(), others.sum()) for wanted, others in pairs], np.float64)
-        sizes *= min(len(pairs), _deviation(value, sizes) ** 2 / variance)
-    else:
-        sizes = np.array([(_independent(wanted), _independent(others)) for wanted, others in pairs], np.float64)
+        items = np.array([(wanted.sum(), others.sum()) for wanted, others in pairs], np.float64)
+        most = _most_independent(items, independent, variance * (owners - 1) / owners, deviations)
+        sizes = np.minimum(len(pairs) * most, items * _deviation(value, items) ** 2 / variance)
     quantile = float(t.ppf((1 + level) / 2, owners - 1))
 
     def excess(theta: float) -> float:
@@ -231,6 +242,31 @@ def auroc_interval(
     low = float(brentq(excess, 0, min(value, 1 - _NEAR))) if value > _NEAR else 0.0
     high = float(brentq(excess, max(value, _NEAR), 1)) if value < 1 - _NEAR else 1.0
     return low, high
+
+
+def _most_independent(
+    items: Float64[np.ndarray, "aurocs 2"],
+    independent: Float64[np.ndarray, "aurocs 2"],
+    variance: float,
+    deviations: Sequence[float],
+) -> Float64[np.ndarray, "aurocs 2"]:
+    """Return as how many independent items those of owners may count at most.
+
+    They are divided by the ratio of the variance between owners, with n / (n − 1) for the n owners of the rarer
+    items, and of the variance of independent items; the items of an owner count at least as if they were equal.
+
+    Args:
+        items: wanted and other items of each AUROC.
+        independent: how many they are if all of an owner are equal.
+        variance: of resampled values.
+        deviations: of each AUROC the standard deviation if all items were independent; none if they are.
+    """
+    alone, fewest = float(np.mean(deviations)) if deviations else 0.0, float(independent.min())
+    if alone == 0 or np.allclose(items, independent):
+        return items
+    ratio = variance / alone**2 * (fewest / (fewest - 1) if fewest > 1 else np.inf)
+    most: np.ndarray = np.maximum(items / max(1.0, ratio), independent)
+    return most
 
 
 def _deviation(theta: float, sizes: Float64[np.ndarray, "aurocs 2"]) -> float:

@@ -101,6 +101,7 @@ class WeightedMetric:
         owners: number of owners.
         reason: why the metric is undefined for the items as they are; empty where it is defined.
         pairs: what a share, or each AUROC that the metric is the mean of, compares; none of other metrics.
+        deviations: of each AUROC that ``pairs`` are of, the standard deviation if all items were independent.
         rise: how much a loss grows with the share of errors, of items that are all right or all wrong, of which
             no resample shows it; None of other items and metrics.
     """
@@ -109,6 +110,7 @@ class WeightedMetric:
     owners: int
     reason: str = ""
     pairs: tuple[Counts, ...] = field(default=(), repr=False, compare=False)
+    deviations: tuple[float, ...] = field(default=(), repr=False, compare=False)
     rise: float | None = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -124,6 +126,7 @@ class WeightedMetric:
             each[0].owners,
             next((one.reason for one in each if one.reason), ""),
             tuple(pair for one in each for pair in one.pairs),
+            tuple(deviation for one in each for deviation in one.deviations),
         )
 
     def __call__(self, weights: Int64[np.ndarray, "draws owners"]) -> Float64[np.ndarray, "draws"]:

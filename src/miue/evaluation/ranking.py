@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,19 @@ class Ranking:
         shift = (exact or 0.0) - function(*(one.sum(0, keepdims=True) for one in binned))[0]
         return WeightedMetric(lambda weights: function(*(weights @ one for one in binned)) + shift, owners.count)
 
+    def auroc_deviation(self, wanted: Bool[np.ndarray, "n"]) -> float:
+        """Return the standard deviation of the AUROC of wanted items if all items were independent.
+
+        Reference: DeLong et al. 1988.
+        """
+        cumulative = self._cumulative(wanted)
+        variance = 0.0
+        for (below, each), (other_below, other) in permutations((one, _each(one)) for one in cumulative):
+            share = (other_below - other / 2) / other_below[-1]  # of others with a lower value, ties half
+            count, mean = int(below[-1]), float(each @ share / below[-1])
+            variance += float(each @ (share - mean) ** 2) / max(1, count - 1) / count
+        return variance**0.5
+
     def _cumulative(
         self, wanted: Bool[np.ndarray, "n"]
     ) -> tuple[Integer[np.ndarray, "groups"], Integer[np.ndarray, "groups"]]:
@@ -153,8 +167,11 @@ def ranked_auroc(ranking: Ranking, wanted: Bool[np.ndarray, "n"], owners: Owners
     if count in (0, len(ranking)):
         lacking = "negative" if count else "positive"
         return WeightedMetric.undefined(f"no {lacking} item among {len(ranking):,}", owners)
-    pairs = (owners[ranking.order].compared(wanted[ranking.order]),) if owners.count > 1 else ()
-    return replace(ranking.weighted(_auroc, wanted, owners), pairs=pairs)
+    metric = ranking.weighted(_auroc, wanted, owners)
+    if owners.count == 1:
+        return metric
+    pair = owners[ranking.order].compared(wanted[ranking.order])
+    return replace(metric, pairs=(pair,), deviations=(ranking.auroc_deviation(wanted),))
 
 
 def class_auroc(

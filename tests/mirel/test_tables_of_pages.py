@@ -91,9 +91,10 @@ def test_pages_count_what_was_run() -> None:
         if any(done):
             repetitions.append(done.count(10))
     limits = (ROOT / "docs/limits.md").read_text("utf-8")
-    five, once = repetitions.count(5), repetitions.count(1)
-    assert five + once == len(repetitions)
-    assert f"{five} methods with five repetitions of ten folds, and {WORDS[once]} with one" in limits
+    five, two, once = (repetitions.count(times) for times in (5, 2, 1))
+    assert five + two + once == len(repetitions) and two == 1
+    assert f"{five} methods with five repetitions of ten folds, {WORDS[once]} with one" in limits
+    assert "one-sided mean with MIREL with two\n" in limits
     rows = {folder.name: len(list(folder.glob("*.csv"))) for folder in (RESULTS / "cifar10").iterdir()}
     assert set(rows.values()) == {5}
     assert f"all {len(rows)} rows with five seeds" in limits

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from miue.cli.app import app
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.pathology.annotations import AnnotationFiles, Groups, is_tumor, read_tumor, tumor_share
-from miue.pathology.tile_files import read_tiles
+from miue.pathology.tile_files import read_attributes, read_tiles
 
 HEAD = '<?xml version="1.0"?>'
 Outline = list[tuple[float, float]]
@@ -388,6 +388,25 @@ def test_what_cannot_be_labeled_is_named(tiled: Path) -> None:
     assert label(tiled, "--unannotated", "skip").exit_code == 0
     with pytest.raises(StorageError, match="--annotations"):
         AnnotationFiles.at(tiled / "none")
+
+
+@pytest.mark.parametrize("rows", [3, 5])
+def test_coords_of_another_number_than_the_features_are_refused(rows: int, tiled: Path) -> None:
+    """Labels were written for as many patches as there are coords, of which the bag then has fewer or more."""
+    path = tiled / "features" / "010.h5"
+    with h5py.File(path, "a") as file:
+        attributes = dict(file["coords"].attrs)
+        coords = np.resize(file["coords"][:], (rows, 2))
+        del file["coords"]
+        file["coords"] = coords
+        file["coords"].attrs.update(attributes)
+    error = label(tiled, "--unannotated", "negative").exception
+    assert isinstance(error, DataError)
+    assert f"010.h5': expected as many coords as features, got {rows} coords, 4 features" in str(error)
+    assert not (tiled / "labels.csv").exists()
+    for read in (read_tiles, read_attributes):  # of --tiles, and of slides that were tiled before
+        with pytest.raises(DataError, match=f"{rows} coords, 4 features"):
+            read(path)
 
 
 @pytest.mark.parametrize("unannotated", ["negative", "skip"])

@@ -27,7 +27,7 @@ from miue.bags.coords import LARGEST_COORD, grid_step
 from miue.common.errors import DataError, not_readable
 from miue.common.escapes import shortened
 from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refuse_claim, refusing, scale_at, scale_over
-from miue.io.formats.names import coords_name, features_name
+from miue.io.formats.names import FEATURES, coords_name, features_name
 
 STATISTICS = "image_statistics"
 MICRONS = ("um", "µm", "micron", "microns")
@@ -86,13 +86,16 @@ def read_parts(path: Path, names: Sequence[str], array: str = "") -> tuple[dict[
 
     Raises:
         StorageError: a file that cannot be read, or has no such dataset.
-        DataError: a dataset that is none, not whole, or stored in another file.
+        DataError: a dataset that is none, not whole, or stored in another file; coords of another number than the
+            features beside them.
     """
     import h5py
 
     try:
         with h5py.File(path, "r", locking=False) as file:
             datasets = {name: dataset_within(path, file, name) for name in names}
+            if "coords" in datasets:
+                _refuse_unequal(path, file, datasets["coords"])
             attributes = {name: dict(dataset.attrs) for name, dataset in datasets.items()}
             return attributes, _read(path, datasets[array]) if array else np.zeros(0)
     except DataError:
@@ -123,6 +126,23 @@ def dataset_within(path: Path, file: Any, name: str) -> Any:
     if dataset.shape is None:
         raise bag_error(path, f"{name!r} to be an array", "a dataset that is empty by its type (h5py.Empty)")
     return dataset
+
+
+def _refuse_unequal(path: Path, file: Any, coords: Any) -> None:
+    """Raise where a file has features beside its coords, and another number of them.
+
+    Raises:
+        DataError: it has; or its features are a link, a group, or stored in other files.
+    """
+    name = next((name for name in FEATURES if name in file), None)
+    if name is None:  # a file of positions alone, as those of CLAM's ``patches/``
+        return
+    sizes = [
+        array.shape[1] if len(array.shape) == 3 and array.shape[0] == 1 else math.prod(array.shape[:1])
+        for array in (coords, dataset_within(path, file, name))
+    ]
+    if sizes[0] != sizes[1]:
+        raise bag_error(path, "as many coords as features", f"{sizes[0]} coords, {sizes[1]} features")
 
 
 def _refuse_longer(path: Path, userblock: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,13 +25,14 @@ import miue
 from miue.bags.labels import Labels
 from miue.cli.app import app
 from miue.common.errors import ConfigError, DataError, StorageError
+from miue.common.files import write_json
 from miue.common.tables import read_rows, read_text_columns
 from miue.io.splits.draw import make_folds
 from miue.io.splits.splits import Splits
 from miue.model.recipe import Recipe
 from miue.networks.encoders import MLP
 from miue.selection.comparison import compare, paired_difference
-from miue.selection.cross_validation import cross_validate
+from miue.selection.cross_validation import OpenRuns, cross_validate, metrics_digest
 from miue.selection.summaries import FoldShares, Summaries, Value, summarize
 from miue.tasks import Executor
 from miue.training.train import train_recipe
@@ -274,7 +276,8 @@ def test_the_command(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*command, *options])
     assert result.exit_code == 0, result.output
     assert "2 folds × 2 seeds" in result.output and "accuracy" in result.output
-    assert json.loads((tmp_path / "cv" / "fold_1" / "seed_4" / "metrics.json").read_text())["seed"] == 4
+    written = json.loads((tmp_path / "cv" / "fold_1" / "seed_4" / "metrics.json").read_text())
+    assert written["seed"] == 4 and written["sha256"] == metrics_digest(written["metrics"])
     evaluated = CliRunner().invoke(app, ["evaluate", str(tmp_path / "cv")])
     first = tmp_path / "cv" / "fold_0" / "seed_3" / "predictions"
     assert f"got a cross-validation; name those in it: {first}, " in str(evaluated.exception)
@@ -644,6 +647,43 @@ def test_a_damaged_table_of_runs_is_named_and_one_that_lost_rows_is_not_averaged
     path.write_bytes(damage(path.read_text().splitlines()))
     with pytest.raises(StorageError, match=rf"runs.csv.*{said}"):
         compare([tmp_path / "cv"])
+
+
+def other_number(content: dict[str, Any]) -> None:
+    content["metrics"][0]["value"] = 0.123
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda content: content["metrics"].pop(), "the metrics that were written, got others, by their checksum"),
+        (other_number, "the metrics that were written, got others, by their checksum"),
+        (lambda content: content.update(fold=1), "those of fold 0, seed 1, got fold 1"),
+        (lambda content: content.update(seed="1"), "those of fold 0, seed 1, got seed '1'"),
+        (
+            lambda content: (content["metrics"].append(content["metrics"][0]), content.pop("sha256")),
+            "level, metric and value of each, once, got accuracy of bags more than once",
+        ),
+        (lambda content: (content.pop("sha256"), content.pop("seed"), content.pop("fold")), None),  # as in 0.1.0
+    ],
+)
+def test_metrics_of_a_run_that_are_not_what_was_written_are_named(
+    change: Callable[[dict[str, Any]], Any], said: str | None, tmp_path: Path
+) -> None:
+    """One that was cut off was missing in runs.csv, and the mean over runs left it out."""
+    (tmp_path / "fold_0/seed_1").mkdir(parents=True)
+    path = tmp_path / "fold_0/seed_1/metrics.json"
+    rows = [{"level": "bags", "metric": name, "value": 0.5} for name in ("accuracy", "nll")]
+    content: dict[str, Any] = {"fold": 0, "seed": 1, "metrics": rows, "sha256": metrics_digest(rows)}
+    change(content)
+    write_json(path, content)
+    runs = OpenRuns(tmp_path, ((0, 1),), (), FoldShares(1.0, 1.0))
+    if said is None:
+        assert [one.metric for one in runs.write_tables()] == ["accuracy", "nll"]
+        return
+    with pytest.raises(StorageError, match=rf"metrics.json'.*{re.escape(said)}.*remove the file; "):
+        runs.write_tables()
+    assert not (tmp_path / "runs.csv").exists()
 
 
 def test_inputs_are_read_once_for_all_members_of_an_ensemble(monkeypatch: pytest.MonkeyPatch) -> None:

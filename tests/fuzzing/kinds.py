@@ -47,6 +47,7 @@ BAGS = (
     Reading(readings.train_bags, readings.check_predict_bags, 12),
 )
 PATCHES = BAGS[1:3]
+OF_OTHER_WIDTH = tuple(one for one in BAGS if one.read is not readings.predict_bags)  # than the model takes
 REAL = ("real_clam", "real_metadata") if REAL_FILES.is_dir() else ()
 FORMATS = ("clam", "trident", "stamp", "trident_pt", "pt", "pth", "npy", "crops", "npz", "npz_compressed",
            "safetensors")  # fmt: skip
@@ -54,7 +55,7 @@ LONG = (Reading(readings.long_table, readings.check_long_table),)
 
 KINDS: tuple[Kind, ...] = (
     *(Kind(name, name, ("bags/d1.*",), BAGS, 6) for name in FORMATS),
-    *(Kind(name, name, ("bags/d1.*",), BAGS, 3) for name in REAL),
+    *(Kind(name, name, ("bags/d1.*",), OF_OTHER_WIDTH, 3) for name in REAL),
     Kind("clam_patches", "clam", ("patches/d1.h5",), PATCHES, 2),
     *(Kind(name, name, ("bags.*",), LONG, 5) for name in ("long_csv", "long_tsv", "long_gz", "long_parquet")),
     Kind(

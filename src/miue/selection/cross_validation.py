@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -17,7 +18,8 @@ from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.fingerprint import fingerprint
 from miue.common.arguments import checked
 from miue.common.devices import torch_device
-from miue.common.errors import ConfigError, StorageError, lacking
+from miue.common.errors import ConfigError, StorageError, first_repeated, lacking
+from miue.common.escapes import shortened
 from miue.common.files import make_folder, read_json, remove_temporaries, write_json
 from miue.common.folder_kinds import CROSS_VALIDATION
 from miue.common.locks import locked
@@ -216,7 +218,8 @@ def run_fold(job: str, out: str, fold: int, seed: int) -> None:
     rows = [
         {"level": level, "metric": name, "value": metric.value} for level, name, metric in evaluation.metrics()
     ]
-    write_json(_evaluation(home, fold, seed), {"fold": fold, "seed": seed, "metrics": rows})
+    content = {"fold": fold, "seed": seed, "metrics": rows, "sha256": metrics_digest(rows)}
+    write_json(_evaluation(home, fold, seed), content)
 
 
 def folder_of(out: Path, fold: int, seed: int) -> Path:
@@ -229,19 +232,38 @@ def _evaluation(out: Path, fold: int, seed: int) -> Path:
 
 
 def _values(out: Path, fold: int, seed: int) -> Iterator[Value]:
+    """Yield the metrics of a run.
+
+    Raises:
+        StorageError: a file of none, of another run, or with other metrics than were written.
+    """
     path = _evaluation(out, fold, seed)
     content = read_json(path, what="metrics of a run")
+    wanted = "level, metric and value of each"
     try:
         rows = _METRICS.validate_python(content.get("metrics"))
     except ValidationError as error:
-        raise StorageError(
-            item=f"metrics {str(path)!r}",
-            wanted="level, metric and value of each",
-            got=error.errors()[0]["msg"],
-            fix="remove the file; the same command evaluates this run again",
-        ) from error
+        raise _unusable_metrics(path, wanted, error.errors()[0]["msg"]) from error
+    for key, value in (("fold", fold), ("seed", seed)):
+        if key in content and content[key] != value:
+            raise _unusable_metrics(path, f"those of fold {fold}, seed {seed}", f"{key} {content[key]!r}")
+    digest = metrics_digest(content["metrics"])
+    if content.get("sha256", digest) != digest:  # before 0.2.0 there was none
+        raise _unusable_metrics(path, "the metrics that were written", "others, by their checksum (sha256)")
+    if twice := first_repeated((row["level"], row["metric"]) for row in rows):
+        raise _unusable_metrics(path, f"{wanted}, once", f"{twice[1]} of {twice[0]} more than once")
     for row in rows:
         yield Value(fold, seed, row["level"], row["metric"], row["value"])
+
+
+def metrics_digest(rows: object) -> str:
+    """Return the checksum by which metrics of a run are seen to be those that were written."""
+    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
+
+
+def _unusable_metrics(path: Path, wanted: str, got: str) -> StorageError:
+    fix = "remove the file; the same command evaluates this run again"
+    return StorageError(item=f"metrics {str(path)!r}", wanted=wanted, got=shortened(got), fix=fix)
 
 
 def _open(out: Path, description: dict[str, Any]) -> None:

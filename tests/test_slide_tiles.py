@@ -29,11 +29,12 @@ from miue.io.store.store import read_store
 from miue.pathology.color_texture import NAME, WIDTH, color_texture
 from miue.pathology.patch_encoders import PatchEncoder, plain_encoder
 from miue.pathology.slides import _check_colors, microns_per_pixel, open_slide, thumbnail
-from miue.pathology.tile_files import write_features
+from miue.pathology.tile_files import Tiles, write_features
 from miue.pathology.tiling import (
     Tiling,
     cut_tiles,
     level0_magnification,
+    matches,
     read_patch,
     saturations,
     tile_slide,
@@ -407,6 +408,22 @@ def test_slides_cut_before_are_left_as_they_are_unless_cut_otherwise(slide: Path
     assert "move it away" in str(error)
     assert isinstance(run(*words, "--overwrite").exception, StorageError)  # of whom it is, is not known
     assert target.read_bytes() == b"not a file of features"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "name"), [("features", "slide_bytes"), ("features", "encoder"), ("coords", "mpp_option")]
+)
+def test_an_attribute_of_several_numbers_is_none_that_was_written(dataset: str, name: str, glass: Path) -> None:
+    """Compared with the one number that was asked for, it ended in a traceback."""
+    path, encoder, how = glass.with_suffix(".h5"), plain_encoder(), Tiling()
+    attributes = {"encoder": encoder.name, **encoder.attributes, "slide_bytes": glass.stat().st_size}
+    of_coords = {"target_magnification": how.magnification, "tissue": how.tissue}
+    tiles = Tiles(np.zeros((2, 2), np.int64), 256, how.patch_px, of_coords)
+    write_features(path, np.zeros((2, 3), np.float32), np.zeros((2, 4), np.float32), tiles, attributes)
+    assert matches(path, glass, how, encoder)
+    with h5py.File(path, "a") as file:
+        file[dataset].attrs[name] = [1, 2]
+    assert not matches(path, glass, how, encoder)
 
 
 @pytest.mark.long

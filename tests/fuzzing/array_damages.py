@@ -29,6 +29,8 @@ def _npy_header(content: bytes, header: str) -> bytes:
 
 def npy_other_rows(content: bytes, random: Generator) -> Damaged:
     array = np.load(io.BytesIO(content))
+    if not array.ndim:
+        return Damaged(content)
     rows = len(array) + int(random.choice([-len(array), -1, -2, 1, 7, 10**6, 10**15]))
     shape = (max(0, rows), *array.shape[1:])
     return Damaged(_npy_header(content, _head(array.dtype.str, shape)), "refuse")
@@ -65,11 +67,61 @@ def npy_odd_header(content: bytes, random: Generator) -> Damaged:
     return Damaged(_npy_header(content, headers[int(random.integers(0, len(headers)))]), "refuse")
 
 
+def npy_values(content: bytes, random: Generator) -> Damaged:
+    """Put numbers in place of some that no such array has: not finite, enormous, negative, equal."""
+    array = np.load(io.BytesIO(content))
+    if array.dtype.kind not in "fiu" or not array.size:
+        return Damaged(content)
+    flat, out = array.reshape(-1).copy(), io.BytesIO()
+    odd = [np.nan, np.inf, -np.inf, 3e38, -1.0, 0.0, 2.0**53, -(2.0**31)]
+    known = np.iinfo(array.dtype) if array.dtype.kind in "iu" else None
+    places = random.integers(0, len(flat), int(random.integers(1, 4)))
+    if known is None:
+        flat[places] = odd[int(random.integers(0, len(odd)))]
+    else:
+        flat[places] = int(random.choice([known.min, known.max, 0, 1]))
+    np.save(out, flat.reshape(array.shape))
+    return Damaged(out.getvalue())
+
+
+def npy_fewer_rows(content: bytes, random: Generator) -> Damaged:
+    """A whole array of fewer rows, or of more, than before."""
+    array, out = np.load(io.BytesIO(content)), io.BytesIO()
+    if not array.ndim:
+        return Damaged(content)
+    changed = [array[:-1], np.concatenate([array, array[:1]]), array[:0], array[::-1], array[:, None], array.T]
+    np.save(out, changed[int(random.integers(0, len(changed)))])
+    return Damaged(out.getvalue())
+
+
+def npy_another_type(content: bytes, random: Generator) -> Damaged:
+    """A whole array of the same values in another type."""
+    array, out = np.load(io.BytesIO(content)), io.BytesIO()
+    kind = str(random.choice(["f2", "f8", "i1", "u8", "?", "c16", "U5", "M8[D]", ">i8", "S3"]))
+    try:
+        with np.errstate(all="ignore"):
+            np.save(out, array.astype(kind))
+    except (ValueError, TypeError):
+        return Damaged(content)
+    return Damaged(out.getvalue())
+
+
 def _head(kind: str, shape: tuple[int, ...]) -> str:
     return str({"descr": kind, "fortran_order": False, "shape": shape})
 
 
-NPY: tuple[Damage, ...] = (npy_other_rows, npy_other_rows, npy_other_width, npy_other_type, npy_odd_header)
+NPY: tuple[Damage, ...] = (
+    npy_other_rows,
+    npy_other_rows,
+    npy_other_width,
+    npy_other_type,
+    npy_odd_header,
+    npy_values,
+    npy_values,
+    npy_fewer_rows,
+    npy_fewer_rows,
+    npy_another_type,
+)
 
 
 # Archives of members: .npz and .pt
@@ -158,7 +210,7 @@ def npz_member_header(content: bytes, random: Generator) -> Damaged:
     place = arrays[int(random.integers(0, len(arrays)))]
     try:
         inner = NPY[int(random.integers(0, len(NPY)))](members[place][1], random)
-    except ValueError:  # of texts, for which some of these make no sense
+    except (ValueError, IndexError):  # of texts, for which some of these make no sense
         return Damaged(content)
     members[place] = (members[place][0], inner.content or b"")
     return Damaged(_archive(members), inner.expect)
@@ -306,6 +358,52 @@ def no_rows(table: Any, random: Generator) -> Any:
     return table.slice(0, 0)
 
 
+def other_row_count(table: Any, random: Generator) -> Any:
+    import pyarrow as pa
+
+    row = int(random.integers(0, table.num_rows))
+    whole = [table.slice(0, row), table.slice(row + 1)]
+    return pa.concat_tables(whole if random.integers(2) else [table, table.slice(row, 1)])
+
+
+def other_order(table: Any, random: Generator) -> Any:
+    return table.take(random.permutation(table.num_rows))
+
+
+def odd_cell(table: Any, random: Generator) -> Any:
+    """Give one cell a value of its type that it should not have."""
+    import pyarrow as pa
+
+    place, row = int(random.integers(0, table.num_columns)), int(random.integers(0, table.num_rows))
+    column = table.column(place)
+    if pa.types.is_floating(column.type):
+        odd = [None, float("nan"), float("inf"), -1.0, 1e300 if column.type == pa.float64() else 3e38, 0.0]
+    elif pa.types.is_integer(column.type):
+        odd = [None, -1, 2**31 - 1, 0, 1]
+    elif pa.types.is_boolean(column.type):
+        odd = [None, True, False]
+    else:
+        odd = [None, "", "a\0b", "\u202e", " ", "=1+1", "x" * 100_000, column[0].as_py()]
+    cells = column.to_pylist()
+    cells[row] = odd[int(random.integers(0, len(odd)))]
+    return table.set_column(place, table.field(place), pa.array(cells, column.type))
+
+
+def another_type(table: Any, random: Generator) -> Any:
+    """Give a column another type, with the same values where it can have them."""
+    import pyarrow as pa
+
+    place = int(random.integers(0, table.num_columns))
+    types = [pa.string(), pa.large_string(), pa.float16(), pa.float32(), pa.float64(), pa.int64(), pa.uint8(),
+             pa.date32(), pa.timestamp("us", "UTC"), pa.decimal128(38, 5), pa.binary()]  # fmt: skip
+    kind = types[int(random.integers(0, len(types)))]
+    try:
+        column = table.column(place).cast(kind, safe=False)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return table
+    return table.set_column(place, table.column_names[place], column)
+
+
 def repeated_name(table: Any, random: Generator) -> Any:
     names = table.column_names
     names[int(random.integers(0, len(names)))] = names[int(random.integers(0, len(names)))]
@@ -313,5 +411,22 @@ def repeated_name(table: Any, random: Generator) -> Any:
 
 
 PARQUET: tuple[Damage, ...] = tuple(
-    map(parquet_table, (drop_column, null_column, nested_column, odd_column, no_rows, repeated_name))
+    map(
+        parquet_table,
+        (
+            drop_column,
+            null_column,
+            nested_column,
+            odd_column,
+            no_rows,
+            repeated_name,
+            other_row_count,
+            other_order,
+            odd_cell,
+            odd_cell,
+            odd_cell,
+            another_type,
+            another_type,
+        ),
+    )
 )

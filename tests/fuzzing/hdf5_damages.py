@@ -146,6 +146,36 @@ def odd_attribute(content: bytes, random: Generator) -> Damaged:
     return Damaged(out[0], "any")
 
 
+def odd_numbers(content: bytes, random: Generator) -> Damaged:
+    """Put numbers in place of some that features or coords cannot have, or should not."""
+    with hdf5(content) as (file, out):
+        name = str(random.choice([name for name in file if name != "metadata"]))
+        rows = file[name][()]
+        if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiu" and rows.size:
+            flat = rows.reshape(-1)
+            places = random.integers(0, len(flat), int(random.integers(1, 4)))
+            if rows.dtype.kind == "f":
+                odd = np.array([np.nan, np.inf, -np.inf, np.finfo(rows.dtype).max, -1, 0, 0.5])
+                flat[places] = odd[int(random.integers(0, len(odd)))]
+            else:
+                ends = np.iinfo(rows.dtype)
+                flat[places] = int(random.choice([ends.min, ends.max, 0, 1]))
+            _remake(file, name, data=rows)
+    return Damaged(out[0])
+
+
+def another_type(content: bytes, random: Generator) -> Damaged:
+    """Store the same numbers in another type."""
+    with hdf5(content) as (file, out):
+        name = str(random.choice([name for name in file if name != "metadata"]))
+        rows = file[name][()]
+        if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiu":
+            kind = str(random.choice(["f2", "f8", "i1", "u8", "u2", ">i4", "S5"]))
+            with np.errstate(all="ignore"):
+                _remake(file, name, data=rows.astype(kind))
+    return Damaged(out[0])
+
+
 def hdf5_bomb(content: bytes, random: Generator) -> Damaged:
     with hdf5(content) as (file, out):
         name = str(random.choice(list(file)))
@@ -183,6 +213,11 @@ HDF5: tuple[Damage, ...] = (
     no_dataset,
     odd_attribute,
     odd_attribute,
+    odd_numbers,
+    odd_numbers,
+    odd_numbers,
+    other_row_count,
+    another_type,
     hdf5_bomb,
     enormous_claim,
     text_attributes,

@@ -8,6 +8,7 @@ from fuzzing import (
     array_damages,
     hdf5_damages,
     readings,
+    readings_of_others,
     readings_of_pictures,
     readings_of_results,
     readings_of_runs,
@@ -51,6 +52,15 @@ OF_OTHER_WIDTH = tuple(one for one in BAGS if one.read is not readings.predict_b
 REAL = ("real_clam", "real_metadata") if REAL_FILES.is_dir() else ()
 FORMATS = ("clam", "trident", "stamp", "trident_pt", "pt", "pth", "npy", "crops", "npz", "npz_compressed",
            "safetensors")  # fmt: skip
+OF_PREDICTIONS = (*readings_of_results.PREDICTIONS, *readings_of_others.MORE_OF_PREDICTIONS)
+OTHERS = {
+    "spatial_data": ("bags/d1.zarr/**/*",),
+    "slideflow": ("bags/d1.*", "bags/bags_config.json"),
+    "slide2vec": ("bags/d1.*", "tiles/d1.*"),
+    "torchmil": ("patches/*/d1.npy",),
+    "image_folders": ("bags/d1/*",),
+    "table_folder": ("bags/d1.csv",),
+}
 LONG = (Reading(readings.long_table, readings.check_long_table),)
 
 KINDS: tuple[Kind, ...] = (
@@ -81,8 +91,8 @@ KINDS: tuple[Kind, ...] = (
     Kind("half_run", "half_run", ("run/*.*", "run/checkpoints/*"), readings_of_runs.RESUME, 8),
     Kind("half_ensemble", "half_ensemble", ("run/*.*", "run/members/*/*", "run/members/*/checkpoints/*"),
          readings_of_runs.RESUME, 8),
-    Kind("predictions", "predictions", ("predictions/*",), readings_of_results.PREDICTIONS, 12),
-    Kind("decided", "decided", ("predictions/*",), readings_of_results.PREDICTIONS, 8),
+    Kind("predictions", "predictions", ("predictions/*", "predictions/instances/*"), OF_PREDICTIONS, 12),
+    Kind("decided", "decided", ("predictions/*",), OF_PREDICTIONS, 8),
     Kind("calibration", "calibration", ("calibration.json",), readings_of_results.CALIBRATION, 8),
     Kind("calibration_source", "calibration", ("source/bags.csv",), readings_of_results.CALIBRATION_SOURCE, 4),
     Kind(
@@ -95,6 +105,12 @@ KINDS: tuple[Kind, ...] = (
     Kind("tiles", "annotations", ("bags/s.h5",), readings_of_results.TILES, 4),
     Kind("archives", "archives", ("*.*",), readings_of_pictures.ARCHIVES, 6),
     *((Kind("slides", "slides", ("slide.svs",), readings_of_pictures.SLIDES, 2),) if REAL_SLIDE.is_file() else ()),
+    *(Kind(name, name, of_one, readings_of_others.FOLDERS, 6) for name, of_one in OTHERS.items()),
+    Kind("monitor", "monitor", ("monitor/*.csv", "monitor/*.json", "second/*", "calibration.json"),
+         readings_of_others.MONITOR, 8),
+    Kind("shards", "shards", ("shards/1/*", "shards/1/instances/*"), readings_of_others.SHARDS, 8),
+    Kind("tables_of_others", "tables_of_others", ("*.csv",), readings_of_others.TABLES, 8),
+    Kind("tiled", "tiled", ("tiles/*.h5", "shifted/*.h5", "slide.tiff"), readings_of_others.AGAIN, 5),
     Kind("annotations", "annotations", ("drawn/*",), readings_of_results.ANNOTATIONS, 8),
 )  # fmt: skip
 

@@ -34,6 +34,15 @@ HOSTILE = (
     '"',
     "../../escape",
     "\u202e",
+    "a\0b",
+    "\u2067a\u2069",
+    "a\u200b",
+    "e\u0301",
+    "\uff11",
+    "2020-01-01",
+    "1e3",
+    "1_000",
+    "-9223372036854775809",
     "x" * 100_000,
 )
 """Cells and texts that one reader or another may stumble over."""
@@ -50,7 +59,11 @@ VALUES: tuple[Any, ...] = (
     [],
     {},
     [1],
+    [0.5, "a"],
     {"a": 1},
+    -(2**63) - 1,
+    1e-320,
+    0.1,
     [[[[]]]],
     *HOSTILE,
 )
@@ -113,6 +126,41 @@ def rename_key(content: bytes, random: Generator) -> Damaged:
     return Damaged(_edited(content, random, rename))
 
 
+def repeat_key(content: bytes, random: Generator) -> Damaged:
+    """Write a key of the outermost object twice, the second time with another value."""
+    tree = json.loads(content)
+    if not isinstance(tree, dict) or not tree:
+        return Damaged(content)
+    key = list(tree)[int(random.integers(0, len(tree)))]
+    value = VALUES[int(random.integers(0, 12))]
+    again = json.dumps({key: value})[1:-1].encode()
+    body = content.strip()
+    return Damaged(body[:-1] + b", " + again + b"}")
+
+
+def swap_values(content: bytes, random: Generator) -> Damaged:
+    """Give two entries of one container each other's values."""
+
+    def swap(parent: Any, key: Any) -> None:
+        others = list(parent) if isinstance(parent, dict) else list(range(len(parent)))
+        other = others[int(random.integers(0, len(others)))]
+        parent[key], parent[other] = parent[other], parent[key]
+
+    return Damaged(_edited(content, random, swap))
+
+
+def repeat_entry(content: bytes, random: Generator) -> Damaged:
+    """Write an entry of a list twice, or put one entry of an object in place of another."""
+
+    def again(parent: Any, key: Any) -> None:
+        if isinstance(parent, list):
+            parent.append(copy.deepcopy(parent[key]))
+        else:
+            parent[key] = copy.deepcopy(parent[next(iter(parent))])
+
+    return Damaged(_edited(content, random, again))
+
+
 def wrap_in_list(content: bytes, random: Generator) -> Damaged:
     return Damaged(b"[" + content + b"]")
 
@@ -163,6 +211,9 @@ JSON: tuple[Damage, ...] = (
     remove_key,
     remove_key,
     rename_key,
+    repeat_key,
+    swap_values,
+    repeat_entry,
     wrap_in_list,
     long_number,
 )
@@ -219,6 +270,38 @@ def shorten_row(content: bytes, random: Generator) -> Damaged:
     return Damaged(_text(rows, mark))
 
 
+def lengthen_row(content: bytes, random: Generator) -> Damaged:
+    rows, mark = _table(content)
+    row = rows[int(random.integers(1, len(rows)))]
+    row.append(row[int(random.integers(0, len(row)))] if row and random.integers(2) else "")
+    return Damaged(_text(rows, mark))
+
+
+def swap_cells(content: bytes, random: Generator) -> Damaged:
+    """Give two rows each other's value of a column."""
+    rows, mark = _table(content)
+    first, second = (rows[int(random.integers(1, len(rows)))] for _ in range(2))
+    place = int(random.integers(0, len(rows[0])))
+    if place < min(len(first), len(second)):
+        first[place], second[place] = second[place], first[place]
+    return Damaged(_text(rows, mark))
+
+
+def copy_cell(content: bytes, random: Generator) -> Damaged:
+    """Give a row the value that another has in a column: two of one name, say."""
+    rows, mark = _table(content)
+    first, second = (rows[int(random.integers(1, len(rows)))] for _ in range(2))
+    place = int(random.integers(0, len(rows[0])))
+    if place < min(len(first), len(second)):
+        first[place] = second[place]
+    return Damaged(_text(rows, mark))
+
+
+def shuffle_rows(content: bytes, random: Generator) -> Damaged:
+    rows, mark = _table(content)
+    return Damaged(_text([rows[0], *(rows[1 + place] for place in random.permutation(len(rows) - 1))], mark))
+
+
 def replace_cell(content: bytes, random: Generator) -> Damaged:
     rows, mark = _table(content)
     row = rows[int(random.integers(1, len(rows)))]
@@ -266,6 +349,14 @@ TABLE: tuple[Damage, ...] = (
     drop_row,
     repeat_row,
     shorten_row,
+    lengthen_row,
+    lengthen_row,
+    swap_cells,
+    copy_cell,
+    copy_cell,
+    shuffle_rows,
+    replace_cell,
+    replace_cell,
     replace_cell,
     replace_cell,
     replace_cell,

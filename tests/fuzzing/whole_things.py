@@ -14,6 +14,7 @@ import torch
 from made_predictions import made_predictions, on_a_slide
 from safetensors.torch import save_file
 
+from fuzzing.whole_others import build_others
 from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.predictions.folder import Predictions
@@ -37,6 +38,7 @@ def build(base: Path) -> None:
     outlines(base)
     packing(base)
     pictures(base)
+    build_others(base)
 
 
 def bag_files(base: Path) -> None:

@@ -18,8 +18,8 @@ from miue.pathology.color_texture import NAME as PLAIN_ENCODER
 from miue.pathology.patch_encoders import PatchEncoder
 from miue.pathology.slides import open_slide
 from miue.pathology.stain_shifts import StainShift
-from miue.pathology.tile_files import Tiles, is_of_slide, read_attributes, read_tiles, write_features
-from miue.pathology.tiling import Follow, Tiling, cut_tiles, encoded_patches, is_cut_so, states
+from miue.pathology.tile_files import Tiles, is_of_slide, read_attributes, read_tiles, states, write_features
+from miue.pathology.tiling import Follow, Tiling, cut_tiles, encoded_patches, is_cut_so
 
 GAP = 4  # white pixels between the patches of a picture
 
@@ -175,7 +175,7 @@ def _refuse_other_slide(
 
 def _refuse_other_encoder(file: Path, there: Mapping[str, Any], encoder: PatchEncoder) -> None:
     """Raise where the tiling's features are of ours and of another encoder: the two could not be compared."""
-    ours = "encoder_sha256" in there or there.get("encoder") == PLAIN_ENCODER
+    ours = "encoder_sha256" in there or states(there, {"encoder": PLAIN_ENCODER})
     if ours and not states(there, {"encoder": encoder.name, **encoder.attributes}):
         raise DataError(
             item=f"features of {str(file)!r}",

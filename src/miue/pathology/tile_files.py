@@ -78,7 +78,17 @@ def is_of_slide(attributes: Mapping[str, Any], slide: Path) -> bool:
     Another slide of the same name, or one that was cut off, has another. Files without the attribute pass, and so
     does a slide that is not there any more.
     """
-    return not slide.is_file() or attributes.get("slide_bytes", size := slide.stat().st_size) == size
+    if not slide.is_file() or "slide_bytes" not in attributes:
+        return True
+    return states(attributes, {"slide_bytes": slide.stat().st_size})
+
+
+def states(attributes: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Return whether the attributes of a file hold all that is wanted; one of several numbers is no such value."""
+    return all(
+        name in attributes and np.size(attributes[name]) == 1 and bool(np.all(attributes[name] == value))
+        for name, value in wanted.items()
+    )
 
 
 def refuse_other_file(path: Path) -> None:

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 from miue.common.errors import DataError, out_of_range
 from miue.pathology.patch_encoders import PatchEncoder
 from miue.pathology.slides import microns_per_pixel, open_slide, stated_widths, thumbnail
-from miue.pathology.tile_files import Tiles, is_of_slide, read_attributes, write_features
+from miue.pathology.tile_files import Tiles, is_of_slide, read_attributes, states, write_features
 from miue.scores.image_statistics import image_statistics
 
 LONGEST = 2048  # pixels of the longer side of the picture in which tissue is sought
@@ -256,12 +256,8 @@ def matches(out: Path, slide: Path, tiling: Tiling, encoder: PatchEncoder) -> bo
 def is_cut_so(attributes: Mapping[str, Any], tiling: Tiling) -> bool:
     """Return whether the attributes of coords are those of this tiling, whose mpp counts where it was used."""
     asked = {"patch_size": tiling.patch_px, "target_magnification": tiling.magnification, "tissue": tiling.tissue}
-    return states(attributes, asked) and attributes.get("mpp_option", tiling.mpp) == tiling.mpp
-
-
-def states(attributes: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Return whether the attributes hold all that is wanted."""
-    return all(name in attributes and attributes[name] == value for name, value in wanted.items())
+    of_mpp = {"mpp_option": tiling.mpp} if "mpp_option" in attributes else {}
+    return states(attributes, {**asked, **of_mpp})
 
 
 def _pixels(begin: np.ndarray, step: int, scale: float, most: int) -> tuple[np.ndarray, np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
@@ -392,6 +393,51 @@ def test_what_does_not_fit_a_monitor_is_refused_and_changes_nothing(tmp_path: Pa
     (folder / BAGS).write_text("batch,bag_id,patient,predicted\n1,b,,0\n")
     with pytest.raises(StorageError, match="column 'a'"):
         add_batches(folder, calibration, [], ("a",), chance=0.01)
+
+
+def other_value(lines: list[str]) -> list[str]:
+    return [*lines[:2], lines[2].rsplit(",", 1)[0] + ",9.5", *lines[3:]]
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        (BAGS, lambda lines: [*lines[:2], *lines[3:]]),
+        (BAGS, lambda lines: lines[:-1]),
+        (BAGS, lambda lines: [*lines, "0,another,,0,0.5"]),
+        (BAGS, other_value),
+        (COURSE, lambda lines: [*lines[:-1], "0,another,0.5"]),
+        (COURSE, other_value),
+        (COURSE, lambda lines: ["\x00" * 40]),
+        (COURSE, lambda lines: lines[:3]),  # as a call that was killed before it wrote it leaves it
+        (COURSE, lambda lines: None),
+    ],
+    ids=["lost", "cut", "added", "changed", "course of others", "another course", "damaged", "begun", "none"],
+)
+def test_bags_that_a_monitor_lost_or_that_were_changed_do_not_pass_for_those_it_had(
+    file: str, change: Callable[[list[str]], list[str] | None], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The evidence was then another one, without a word."""
+    calibration, values = calibrated(a=RANDOM(1).normal(size=30)), RANDOM(2).normal(size=(2, 8))
+    first, second = (batch(str(number), a=one) for number, one in enumerate(values))
+    whole = add_batches(tmp_path / "whole", calibration, [first, second], ("a",), chance=0.01)
+    folder = tmp_path / "monitor"
+    add_batches(folder, calibration, [first], ("a",), chance=0.01)
+    lines = change((folder / file).read_text().splitlines())
+    if lines is None:
+        (folder / file).unlink()
+    else:
+        (folder / file).write_text("\n".join(lines) + "\n")
+    if request.node.callspec.id in ("begun", "none"):
+        course = add_batches(folder, calibration, [second], ("a",), chance=0.01)
+        assert np.array_equal(course.log10_evidence, whole.log10_evidence)
+        return
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(
+        StorageError, match=r"the bags in bags.csv that course.csv was computed of.*put back the file"
+    ):
+        add_batches(folder, calibration, [second], ("a",), chance=0.01)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_wrong_input_is_named() -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
@@ -57,7 +58,7 @@ def add_batches(
     Raises:
         ConfigError: another calibration, or other scores or another chance than the monitor began with.
         DataError: a bag that is there already, or a batch of the same name with other bags or predictions.
-        StorageError: a damaged folder, or one that cannot be written.
+        StorageError: a damaged folder, one whose bags were changed, or one that cannot be written.
     """
     with locked(folder):
         if not (folder / STATE).exists():
@@ -67,6 +68,7 @@ def add_batches(
         remove_temporaries(folder)
         batches = _with_new(_read_bags(folder / BAGS, scores, len(calibration.class_names)), new)
         course = monitor(calibration, batches, scores=scores, chance=chance)
+        _check_course(folder, course)
         _write_bags(folder / BAGS, batches, scores)
         _write_course(folder / COURSE, course)
         with atomic_file(folder / PAGE) as temporary:
@@ -169,6 +171,38 @@ def _check_state(folder: Path, calibration: Calibration, scores: Sequence[str], 
             )
 
 
+def _check_course(folder: Path, course: Course) -> None:
+    """Raise unless the course begins with the one that was written: bags that are kept lead to it again.
+
+    Raises:
+        StorageError: bags were lost, added or changed since, or the course was.
+    """
+    path = folder / COURSE
+    if not path.exists():  # as of a first call that was killed
+        return
+    try:
+        columns = read_columns(path, text=("batch", "bag_id"))
+    except (DataError, StorageError):
+        columns = {}
+    new = _course_columns(course)
+    kept = len(columns.get("bag_id", ()))
+    is_same = set(columns) == set(new) and kept <= len(course.ids)
+    for name in new if is_same else ():
+        ours, before = np.asarray(new[name])[:kept], columns[name]
+        if name in ("batch", "bag_id"):
+            is_same = is_same and list(map(str, ours)) == list(map(str, before))
+        else:
+            is_same = is_same and before.dtype.kind in "iuf" and np.allclose(ours, before, 1e-6, 1e-6, True)
+    if not is_same:
+        raise StorageError(
+            item=f"monitor {str(folder)!r}",
+            wanted=f"the bags in {BAGS} that {COURSE} was computed of",
+            got="others: one of the two files was changed, or is damaged",
+            fix=f"put back the file that was written; if {BAGS} is right, remove {COURSE}, which is computed "
+            f"again, else {BEGIN_ANOTHER}",
+        )
+
+
 def _read_bags(path: Path, scores: Sequence[str], classes: int) -> list[Batch]:
     if not path.exists():
         return []
@@ -229,6 +263,10 @@ def _write_bags(path: Path, batches: Sequence[Batch], scores: Sequence[str]) -> 
 
 
 def _write_course(path: Path, course: Course) -> None:
+    write_table(path, _course_columns(course))
+
+
+def _course_columns(course: Course) -> dict[str, Any]:
     names = [course.batches[position].name for position in course.batch_of]
     evidence = {f"log10_evidence_{score}": course.log10_evidence[:, k] for k, score in enumerate(course.scores)}
-    write_table(path, {"batch": names, "bag_id": list(course.ids), **evidence})
+    return {"batch": names, "bag_id": list(course.ids), **evidence}

@@ -25,14 +25,14 @@ import miue
 from miue.bags.labels import Labels
 from miue.cli.app import app
 from miue.common.errors import ConfigError, DataError, StorageError
-from miue.common.files import write_json
+from miue.common.files import json_sha256, write_json
 from miue.common.tables import read_rows, read_text_columns
 from miue.io.splits.draw import make_folds
 from miue.io.splits.splits import Splits
 from miue.model.recipe import Recipe
 from miue.networks.encoders import MLP
 from miue.selection.comparison import compare, paired_difference
-from miue.selection.cross_validation import OpenRuns, cross_validate, metrics_digest
+from miue.selection.cross_validation import OpenRuns, cross_validate
 from miue.selection.summaries import FoldShares, Summaries, Value, summarize
 from miue.tasks import Executor
 from miue.training.train import train_recipe
@@ -277,7 +277,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "2 folds × 2 seeds" in result.output and "accuracy" in result.output
     written = json.loads((tmp_path / "cv" / "fold_1" / "seed_4" / "metrics.json").read_text())
-    assert written["seed"] == 4 and written["sha256"] == metrics_digest(written["metrics"])
+    assert written["seed"] == 4 and written["sha256"] == json_sha256(written["metrics"])
     evaluated = CliRunner().invoke(app, ["evaluate", str(tmp_path / "cv")])
     first = tmp_path / "cv" / "fold_0" / "seed_3" / "predictions"
     assert f"got a cross-validation; name those in it: {first}, " in str(evaluated.exception)
@@ -674,7 +674,7 @@ def test_metrics_of_a_run_that_are_not_what_was_written_are_named(
     (tmp_path / "fold_0/seed_1").mkdir(parents=True)
     path = tmp_path / "fold_0/seed_1/metrics.json"
     rows = [{"level": "bags", "metric": name, "value": 0.5} for name in ("accuracy", "nll")]
-    content: dict[str, Any] = {"fold": 0, "seed": 1, "metrics": rows, "sha256": metrics_digest(rows)}
+    content: dict[str, Any] = {"fold": 0, "seed": 1, "metrics": rows, "sha256": json_sha256(rows)}
     change(content)
     write_json(path, content)
     runs = OpenRuns(tmp_path, ((0, 1),), (), FoldShares(1.0, 1.0))

@@ -93,6 +93,7 @@ def edited(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
             "expected instances 15, as predictions.json says, got 14",
         ),
         (lambda c: c["parts"][0]["bags"].update({"000": 0}), "a bag without rows"),
+        (lambda c: c["parts"][0]["bags"].update({"000": 2**70}), "a bag of more rows than any file has"),
         (lambda c: c["parts"][1].update(bags={"000": 5}), "bag '000': expected each bag in one part"),
         (
             lambda c: c["parts"][1].update(bags={"unknown": 5}),

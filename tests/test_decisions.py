@@ -333,6 +333,19 @@ def test_a_calibration_is_saved_readably_and_read_back(tmp_path: Path) -> None:
     assert content["calibration"]["deferral"]["threshold"] == 0.2
 
 
+def test_a_calibration_that_was_changed_since_it_was_written_is_refused(tmp_path: Path) -> None:
+    """A digit of a threshold that was changed decided otherwise, without a word."""
+    by_hand().save(tmp_path / "c.json")
+    content = json.loads((tmp_path / "c.json").read_text())
+    content["calibration"]["deferral"]["threshold"] = 0.3
+    (tmp_path / "c.json").write_text(json.dumps(content))
+    with pytest.raises(StorageError, match=r"c.json'.*by its checksum.*put back the file .* or calibrate again"):
+        Calibration.load(tmp_path / "c.json")
+    content["calibration"]["deferral"]["threshold"] = 0.2
+    (tmp_path / "c.json").write_text(json.dumps(dict(reversed(content.items())), indent=7))
+    assert Calibration.load(tmp_path / "c.json") == by_hand()
+
+
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
@@ -356,6 +369,7 @@ def test_a_calibration_that_is_damaged_or_newer_is_refused(
     for key in place[:-1]:
         inner = inner[key]
     inner[place[-1]] = value
+    content.pop("sha256")  # which does not fit any more, and is said of all else alone
     path.write_text(json.dumps(content))
     with pytest.raises(StorageError, match=message):
         Calibration.load(path)

@@ -206,6 +206,7 @@ def test_json_comes_back_and_refuses_what_is_not_json(tmp_path: Path) -> None:
     [
         (b"{", "Expecting property name"),
         (b"[1]", "got list"),
+        (b'{"x": 1, "y": {"z": 1, "z": 2}}', "the key 'z' twice in one object"),
         (b"[" * 20_000, "recursion"),
         (b'{"x": ' * 20_000 + b"1" + b"}" * 20_000, "recursion"),
         (b'{"x": ' + b"7" * 5000 + b"}", "Exceeds the limit"),

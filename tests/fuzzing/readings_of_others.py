@@ -137,15 +137,13 @@ def _numbers(content: Any) -> list[float]:
 
 
 def decide_by(case: Case) -> dict[str, Any]:
-    """Decide on the damaged predictions, calibrate on them, and watch them."""
+    """Decide on the damaged predictions, and watch them."""
     from miue.predictions.folder import read_predictions
 
     folder, out = case.folder / "predictions", case.folder / "decided"
     calibration = case.base / "calibration/calibration.json"
     run("decide", folder, "--calibration", calibration, "--out", out)
     run("monitor", calibration, folder, "--out", case.folder / "watched")
-    run("calibrate", folder, "--max-error", 0.4, "--instances", "detection", "--classes", "normal,tumor", "--out",
-        case.folder / "made.json")  # fmt: skip
     found = read_predictions(out)
     return {"bags": len(found.bags), "wrong": finite_probabilities(found.bags)}
 

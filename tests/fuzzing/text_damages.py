@@ -128,7 +128,10 @@ def rename_key(content: bytes, random: Generator) -> Damaged:
 
 def repeat_key(content: bytes, random: Generator) -> Damaged:
     """Write a key of the outermost object twice, the second time with another value."""
-    tree = json.loads(content)
+    try:
+        tree = json.loads(content)
+    except ValueError:
+        tree = None
     if not isinstance(tree, dict) or not tree:
         return Damaged(content)
     key = list(tree)[int(random.integers(0, len(tree)))]

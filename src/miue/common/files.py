@@ -21,6 +21,7 @@ from miue.common.errors import (
     StorageError,
     WriteError,
     cannot_write,
+    first_repeated,
     is_denied,
     may_not_read,
     no_such_file,
@@ -180,17 +181,22 @@ def json_text(content: Any) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+def json_sha256(content: Any) -> str:
+    """Return the SHA-256 of content of a JSON file, the same however it is written, with keys in any order."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def read_json(path: Path, *, what: str) -> dict[str, Any]:
     """Read the JSON object at ``path``; ``what`` names it in the error when that fails.
 
     Raises:
-        StorageError: missing, or not a JSON object of text that can be written again.
+        StorageError: missing, or not a JSON object of text that can be written again, each key once.
     """
     item, fix = f"{what} {str(path)!r}", "the file is damaged or not what it claims to be; make it again"
     refuse_special(item, path)
     try:
         text = path.read_text("utf-8")
-        content = json.loads(text)
+        content = json.loads(text, object_pairs_hook=_each_key_once)
         if "\\u" in text:  # an escape may spell half a character, which no file and no terminal takes
             json.dumps(content, ensure_ascii=False).encode("utf-8")
     except FileNotFoundError as error:
@@ -200,6 +206,18 @@ def read_json(path: Path, *, what: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise StorageError(item=item, wanted="a JSON object", got=type(content).__name__, fix=fix)
     return content
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of these keys and values.
+
+    Raises:
+        ValueError: a key twice, of which Python's own reader takes the last unasked.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(f"the key {first_repeated(key for key, _ in pairs)!r} twice in one object")
+    return found
 
 
 def refuse_special(item: str, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One pydantic record as a JSON file that says its format and version."""
+"""One pydantic record as a JSON file that says its format and version, and has its checksum."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from miue.common.errors import not_readable
-from miue.common.files import check_format, read_json, write_json
+from miue.common.errors import StorageError, not_readable
+from miue.common.files import check_format, json_sha256, read_json, write_json
 
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -42,18 +42,28 @@ class JsonFormat:
             StorageError: it cannot be written.
         """
         content = {"format": self.name, "version": self.version, "miue": version("miue")}
-        write_json(path, {**content, self.key: record.model_dump(mode="json")})
+        stored = record.model_dump(mode="json")
+        write_json(path, {**content, self.key: stored, "sha256": json_sha256(stored)})
 
     def read(self, path: Path, kind: type[Record]) -> Record:
         """Return the record of some kind in the file ``path``.
 
         Raises:
-            StorageError: none there, a damaged one, or a newer format.
+            StorageError: none there, a damaged or changed one, or a newer format.
         """
         content, item = read_json(path, what=self.what), f"{self.what} {str(path)!r}"
         fix = f"update miue, or {self.again}"
         check_format(content, item=item, format_name=self.name, version=self.version, fix=fix)
         try:
-            return kind.model_validate(content.get(self.key))
+            record = kind.model_validate(content.get(self.key))
         except ValidationError as error:
             raise not_readable(item, "the parts that miue writes", error, self.damaged) from error
+        digest = json_sha256(content[self.key])
+        if content.get("sha256", digest) != digest:  # files of development versions before have none
+            raise StorageError(
+                item=item,
+                wanted="what miue wrote, by its checksum (sha256)",
+                got="another content: it is damaged, or was changed",
+                fix=f"put back the file that was written, or {self.damaged}",
+            )
+        return record

@@ -18,6 +18,7 @@ from miue.common.errors import DataError, StorageError, first_repeated, not_read
 from miue.common.files import file_sha256
 
 FOLDER = "instances"
+MOST_ROWS = 1 << 48
 FIX = "put back the file that was written with predictions.json, or predict again"
 
 
@@ -42,6 +43,8 @@ class Part(BaseModel):
     def _bags_have_rows(self) -> Part:
         if min(self.bags.values()) < 1:
             raise ValueError(f"{self.file}: a bag without rows")
+        if self.rows > MOST_ROWS:
+            raise ValueError(f"{self.file}: a bag of more rows than any file has")
         return self
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -20,7 +19,7 @@ from miue.common.arguments import checked
 from miue.common.devices import torch_device
 from miue.common.errors import ConfigError, StorageError, first_repeated, lacking
 from miue.common.escapes import shortened
-from miue.common.files import make_folder, read_json, remove_temporaries, write_json
+from miue.common.files import json_sha256, make_folder, read_json, remove_temporaries, write_json
 from miue.common.folder_kinds import CROSS_VALIDATION
 from miue.common.locks import locked
 from miue.common.outputs import refuse_taken
@@ -218,7 +217,7 @@ def run_fold(job: str, out: str, fold: int, seed: int) -> None:
     rows = [
         {"level": level, "metric": name, "value": metric.value} for level, name, metric in evaluation.metrics()
     ]
-    content = {"fold": fold, "seed": seed, "metrics": rows, "sha256": metrics_digest(rows)}
+    content = {"fold": fold, "seed": seed, "metrics": rows, "sha256": json_sha256(rows)}
     write_json(_evaluation(home, fold, seed), content)
 
 
@@ -247,18 +246,13 @@ def _values(out: Path, fold: int, seed: int) -> Iterator[Value]:
     for key, value in (("fold", fold), ("seed", seed)):
         if key in content and content[key] != value:
             raise _unusable_metrics(path, f"those of fold {fold}, seed {seed}", f"{key} {content[key]!r}")
-    digest = metrics_digest(content["metrics"])
+    digest = json_sha256(content["metrics"])
     if content.get("sha256", digest) != digest:  # before 0.2.0 there was none
         raise _unusable_metrics(path, "the metrics that were written", "others, by their checksum (sha256)")
     if twice := first_repeated((row["level"], row["metric"]) for row in rows):
         raise _unusable_metrics(path, f"{wanted}, once", f"{twice[1]} of {twice[0]} more than once")
     for row in rows:
         yield Value(fold, seed, row["level"], row["metric"], row["value"])
-
-
-def metrics_digest(rows: object) -> str:
-    """Return the checksum by which metrics of a run are seen to be those that were written."""
-    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
 
 def _unusable_metrics(path: Path, wanted: str, got: str) -> StorageError:

@@ -146,6 +146,17 @@ def test_inspect_names_what_store_json_lacks(change: dict[str, Any], folder: Pat
     assert next(iter(change)) in error and "store.json" in error
 
 
+@pytest.mark.parametrize(
+    ("file", "key"),
+    [("run/config.json", "contract.class_names"), ("store/store.json", "class_names")],
+)
+def test_two_classes_of_one_name_are_named(file: str, key: str, folder: Path) -> None:
+    """Bags of both were counted as those of one class."""
+    changed(folder / file, {key: ["tumor", "tumor"]})
+    said = fail("inspect", (folder / file).parent)
+    assert "'tumor' twice" in said and Path(file).name in said
+
+
 @pytest.mark.parametrize("content", [b"\xff", b"", b"x,y\n1,2\n", b"bag_id,sha256\n\xe9,a\n"])
 def test_inspect_names_damaged_checksums_of_a_store(content: bytes, folder: Path) -> None:
     assert "none; 'miue data pack' writes them" in " ".join(run("inspect", folder / "store", "--read").split())

@@ -87,6 +87,7 @@ def edited(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     [
         (lambda c: c.pop("parts"), "expected a list of parts in predictions.json"),
         (lambda c: c["parts"].append(c["parts"][0]), "got a part that it lists twice"),
+        (lambda c: c["provenance"].update(classes=["a", "b", "a"]), "provenance.*the class 'a' twice"),
         (lambda c: c["parts"][0].update(file="../bags.csv"), "a list of parts in predictions.json, .* pattern"),
         (
             lambda c: c["parts"][0]["bags"].update({"000": 4}),

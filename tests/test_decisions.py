@@ -356,6 +356,7 @@ def test_a_calibration_that_was_changed_since_it_was_written_is_refused(tmp_path
         (("calibration", "prediction_sets", "thresholds"), [0.5], "1 thresholds"),
         (("calibration", "class_mix"), {"confusion": [[3, 1, 0], [0, 2, 2]]}, "confusion matrix of 2 classes"),
         (("calibration", "class_mix"), {"confusion": [[3, -1], [0, 2]]}, r"class_mix\.confusion"),
+        (("calibration", "class_names"), ["no", "no"], "the class 'no' twice"),
         (("calibration", "extra"), 1, "extra"),
     ],
 )

@@ -140,7 +140,7 @@ def decide_by(case: Case) -> dict[str, Any]:
     """Decide on the damaged predictions, and watch them."""
     from miue.predictions.folder import read_predictions
 
-    folder, out = case.folder / "predictions", case.folder / "decided"
+    folder, out = case.folder / "predictions", case.folder / "decided_again"
     calibration = case.base / "calibration/calibration.json"
     run("decide", folder, "--calibration", calibration, "--out", out)
     run("monitor", calibration, folder, "--out", case.folder / "watched")

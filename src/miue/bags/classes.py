@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from shlex import quote
+from typing import Annotated
 
 import numpy as np
+from pydantic import AfterValidator
 
 from miue.bags.cells import (
     POSSIBLE_CLASSES,
@@ -27,6 +29,16 @@ NEGATIVE_NAMES = {
     *("none", "no", "absent", "false", "wildtype", "wt", "mss", "pmmr", "unremarkable"),
 }
 """What the class without findings is usually called: lower case, without spaces and signs."""
+
+
+def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    if (twice := first_repeated(names)) is not None:
+        raise ValueError(f"the class {twice!r} twice")
+    return names
+
+
+ClassNames = Annotated[tuple[str, ...], AfterValidator(_each_once)]
+"""Names of classes as files keep them: bags of two of one name would be counted as those of one class."""
 
 
 def numbered_classes(count: int) -> tuple[str, ...]:

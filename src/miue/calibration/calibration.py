@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from miue.bags.classes import ClassNames
 from miue.calibration.class_mix import ClassMix
 from miue.calibration.covariate_shift import CovariateShift
 from miue.calibration.deferral import Deferral
@@ -83,7 +84,7 @@ class Calibration(PrintsAsTable, BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    class_names: tuple[str, ...] = Field(min_length=2)
+    class_names: ClassNames = Field(min_length=2)
     scaling: Scaling | None = None
     deferral: Deferral | None = None
     prediction_sets: PredictionSets | None = None

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from miue.bags.classes import names_or_numbers
+from miue.bags.classes import ClassNames, names_or_numbers
 from miue.bags.dataset import BagDataset
 from miue.bags.feature_names import describe_difference, is_reordered
 from miue.bags.instance_shapes import advise_on_shape
@@ -36,7 +36,7 @@ class DataContract(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     instance_shape: tuple[Annotated[int, Field(ge=1, le=LARGEST_SIDE)], ...]
-    class_names: tuple[str, ...]
+    class_names: ClassNames
     extractor: str = ""
     patch_scales: tuple[str, ...] = ()
     pixels: Literal["", "bytes", "numbers"] = ""

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from miue.bags.classes import ClassNames
 from miue.common.option_types import Option, Scalar
 from miue.predictions.validation_quantiles import ValidationQuantiles
 
@@ -171,7 +172,7 @@ class Provenance(BaseModel):
     encoder: str | None = None
     options: dict[str, Option] | None = None
     version: str | None = None
-    classes: tuple[str, ...] = ()
+    classes: ClassNames = ()
     training: TrainingRecord | None = None
     weights_sha256: str | None = None
     validation: ValidationQuantiles | None = None

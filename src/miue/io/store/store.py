@@ -227,6 +227,9 @@ def read_store_summary(path: Path) -> dict[str, Any]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or not names:
         wanted = "class_names, a list of texts, in store.json"
         raise StorageError(item=f"bag store {str(path)!r}", wanted=wanted, got=repr(names), fix=fix)
+    if (twice := first_repeated(names)) is not None:
+        wanted, got = "class_names in store.json, each once", f"{twice!r} twice"
+        raise StorageError(item=f"bag store {str(path)!r}", wanted=wanted, got=got, fix="make the store again")
     return summary
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import shapely
 import tifffile
-from made_slides import GRID, STEP, alpha_of, export, prediction_table, write_glass
+from made_slides import GRID, STEP, alpha_of, export, one_slide, prediction_table, write_glass
 
 import miue
 from miue.common.errors import ConfigError, DataError, StorageError
@@ -182,6 +182,17 @@ def test_positions_beyond_any_slide_make_no_map_beyond_memory(tmp_path: Path) ->
     predictions = Predictions(prediction_table(alpha_of(1), ["s"]), instances)
     miue.export(predictions, tmp_path / "out", "ome-tiff", patch_size=64)
     assert channels(tmp_path / "out" / "s.ome.tiff")["probability of class 1"].shape == (1, 16_384)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("far", [10_000_000, 1 << 45])
+def test_a_patch_far_from_all_others_makes_no_map_of_gigabytes(far: int, tmp_path: Path) -> None:
+    """A single coordinate that was damaged in both directions took 22 GB, and the system ended the command."""
+    miue.export(one_slide([[0, 0], [256, 0], [far, far]], [0.1, 0.2, 0.9]), tmp_path / "out", "ome-tiff")
+    with tifffile.TiffFile(tmp_path / "out" / "s.ome.tiff") as file:
+        assert file.series[0].shape[1:] == (2048, 2048)
+    probability = channels(tmp_path / "out" / "s.ome.tiff")["probability of class 1"]
+    assert np.nanmax(probability) == np.float32(0.9)
 
 
 def test_names_of_any_script_and_markup_are_kept(tmp_path: Path) -> None:

@@ -104,8 +104,8 @@ def evaluate_table(case: Case) -> dict[str, Any]:
     out, said = run("evaluate", *words, *groups, "--json")
     run("evaluate", *words)
     run("worklist", folder / "bags.csv", "--out", folder / "worklist.csv")
-    run("decide", folder / "bags.csv", "--calibration", case.base / "calibration/calibration.json", "--out",
-        folder / "decided")  # fmt: skip
+    calibration = folder / "calibration.json"
+    run("decide", folder / "bags.csv", "--calibration", calibration, "--out", folder / "decided")
     return {"evaluation": out, "said": said, "numbers": _numbers(json.loads(out))}
 
 

@@ -135,7 +135,9 @@ def _monitor(base: Path) -> None:
 def _tables_of_others(base: Path) -> None:
     folder = base / "tables_of_others"
     folder.mkdir()
-    made = made_predictions(60, 3, seed=5)
+    from fuzzing.whole_things import command
+
+    made = made_predictions(240, 2, seed=5)
     known = np.flatnonzero(~made.bags.is_ood.out_of_distribution)
     assert made.instances is not None
     p, of_patches = made.bags.distribution.probabilities.numpy(), made.instances.distribution.probabilities.numpy()
@@ -143,7 +145,7 @@ def _tables_of_others(base: Path) -> None:
     lines = ["slide_id,case_id,y_true,p_normal,p_tumor,score_mine,hospital"]
     for row in known:
         label = names[int(made.bags.labels.values[row])]
-        more = f"{p[row, 0]:.6f},{1 - float(f'{p[row, 0]:.6f}'):.6f},{row / 60},{'ab'[row % 2]}"
+        more = f"{p[row, 0]:.6f},{1 - float(f'{p[row, 0]:.6f}'):.6f},{row / 240},{'ab'[row % 2]}"
         lines.append(f"{made.bags.bag_ids[row]},p{row},{label},{more}")
     (folder / "bags.csv").write_text("\n".join(lines) + "\n")
     kept = set(made.bags.bag_ids[known])
@@ -154,6 +156,7 @@ def _tables_of_others(base: Path) -> None:
     (folder / "instances.csv").write_text("\n".join(lines) + "\n")
     groups = [f"{made.bags.bag_ids[row]},{'ab'[row % 2]}" for row in known]
     (folder / "groups.csv").write_text("\n".join(["bag_id,hospital", *groups]) + "\n")
+    command("calibrate", folder / "bags.csv", "--max-error", 0.4, "--out", folder / "calibration.json")
 
 
 def _tiles(base: Path) -> None:

@@ -7,6 +7,7 @@ in float32; NaN is where no patch lies.
 from __future__ import annotations
 
 import hashlib
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ TILE = 512
 PIXELS_PER_PATCH = 8  # along a side, of small slides
 LONGEST = 2048  # pixels of the longer side, as far as a patch has one pixel
 MOST = 16_384  # pixels of the longer side of any map
+SPARSEST = 256  # pixels of a map for each patch, where it has more than that of LONGEST by LONGEST
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def write_ome_tiff(
         values["flagged"] = patches.flagged.astype(np.float64)
     ends = np.maximum(patches.coords.max(0) + patches.size, 1)
     width, height = (int(ends[0]), int(ends[1])) if slide is None else slide.size
-    scale = _scale(patches.size, max(width, height))
+    scale = _scale(patches.size, (width, height), len(patches.coords))
     canvas = Canvas.at_scale(patches, (0, 0, width, height), scale)
     maps = np.stack([canvas.paint(one).astype(np.float32) for one in values.values()])
     levels = list(_smaller(maps))
@@ -92,14 +94,21 @@ def write_ome_tiff(
             file.write(smaller, subfiletype=1, **how)
 
 
-def _scale(side: int, longest: int) -> float:
+def _scale(side: int, size: tuple[int, int], patches: int) -> float:
     """Return the pixels of a map for each level-0 pixel; a patch has a whole number, where that is not too many.
 
-    >>> _scale(512, 100_000), _scale(256, 2_000), _scale(16, 1_000_000_000)
-    (0.015625, 0.03125, 1.6384e-05)
+    Where a patch lies far from all others, as by a damaged coordinate, nearly all of a map would be empty: it then
+    has no more pixels than its patches could need.
+
+    >>> _scale(512, (100_000, 80_000), 9_000), _scale(256, (2_000, 900), 20)
+    (0.015625, 0.03125)
+    >>> _scale(16, (1_000_000_000, 16), 50), _scale(256, (1 << 30, 1 << 30), 50)
+    (1.6384e-05, 1.9073486328125e-06)
     """
-    whole = max(1, min(PIXELS_PER_PATCH, LONGEST * side // longest))
-    return min(whole / side, MOST / longest)
+    width, height = size
+    whole = max(1, min(PIXELS_PER_PATCH, LONGEST * side // max(size)))
+    pixels = max(LONGEST**2, SPARSEST * patches)
+    return min(whole / side, MOST / max(size), math.sqrt(pixels / width / height))
 
 
 def _smaller(maps: Float32[np.ndarray, "C H W"]) -> Iterator[Float32[np.ndarray, "C h w"]]:

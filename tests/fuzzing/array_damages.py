@@ -376,6 +376,7 @@ def odd_cell(table: Any, random: Generator) -> Any:
 
     place, row = int(random.integers(0, table.num_columns)), int(random.integers(0, table.num_rows))
     column = table.column(place)
+    odd: list[Any]
     if pa.types.is_floating(column.type):
         odd = [None, float("nan"), float("inf"), -1.0, 1e300 if column.type == pa.float64() else 3e38, 0.0]
     elif pa.types.is_integer(column.type):

@@ -150,9 +150,11 @@ def _tables_of_others(base: Path) -> None:
     (folder / "bags.csv").write_text("\n".join(lines) + "\n")
     kept = set(made.bags.bag_ids[known])
     lines = ["slide_id,instance,x,y,prob"]
-    for row, (name, number) in enumerate(zip(made.instances.bag_ids, made.instances.instance, strict=True)):
+    numbers = made.instances.instance
+    assert numbers is not None
+    for patch, name in enumerate(made.instances.bag_ids):
         if name in kept:
-            lines.append(f"{name},{number},{256 * number},0,{of_patches[row, 1]:.6f}")
+            lines.append(f"{name},{numbers[patch]},{256 * numbers[patch]},0,{of_patches[patch, 1]:.6f}")
     (folder / "instances.csv").write_text("\n".join(lines) + "\n")
     groups = [f"{made.bags.bag_ids[row]},{'ab'[row % 2]}" for row in known]
     (folder / "groups.csv").write_text("\n".join(["bag_id,hospital", *groups]) + "\n")

@@ -165,11 +165,9 @@ def _setting(word: str, options: Iterable[str]) -> str | None:
     option = word.split("=")[0]
     if not option.startswith("--") or option in options:
         return None
-    from miue.model.config import TrainingConfig
-    from miue.model.recipe import OTHER_NAMES
+    from miue.model.recipe import known_name
 
-    key = option[2:].replace("-", "_")
-    return key if key in TrainingConfig.model_fields else OTHER_NAMES.get(key)
+    return known_name(option[2:].replace("-", "_"))
 
 
 def _write_sections(formatter: Any, rows: Iterable[tuple[str, tuple[str, str]]]) -> None:

@@ -53,13 +53,18 @@ OTHER_NAMES = {
 """Settings and options by what other tools call them, for messages."""
 
 
+def known_name(name: str) -> str | None:
+    """Return the setting or option that a name means; None for what is neither a setting nor its other name."""
+    return name if name in TrainingConfig.model_fields else OTHER_NAMES.get(name)
+
+
 def place_of(name: str) -> str | None:
     """Return how a setting or an option is passed to ``train``, also by another name; None where it is neither.
 
     >>> place_of("epochs"), place_of("network.hidden"), place_of("colour")
     ("settings={'max_epochs': …}", "options={'network.hidden': …}", None)
     """
-    meant = name if name in TrainingConfig.model_fields else OTHER_NAMES.get(name, name)
+    meant = known_name(name) or name
     if meant in TrainingConfig.model_fields:
         return f"settings={{{meant!r}: …}}"
     return f"options={{{meant!r}: …}}" if meant.partition(".")[0] in KINDS and "." in meant else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import shutil
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -695,3 +696,13 @@ def test_of_a_table_of_the_gdc_the_barcode_is_the_patient_and_not_the_uuid_besid
     assert list(opened.bags.patients) == [name[:12] for name in SLIDES_OF_TCGA]
     chosen = read_label_table(given, columns={"patient": "case_id"})
     assert chosen.patients[0] == "0d95bafc8-f2a4"
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(12, 2), pa.decimal128(30, 12), pa.decimal256(60, 9), pa.float64()])
+def test_whole_decimals_of_parquet_are_written_without_a_point(kind: pa.DataType, tmp_path: Path) -> None:
+    cells = [Decimal(0), Decimal(1), Decimal("2.5"), Decimal(1200), None]
+    column = pa.array(cells, pa.decimal128(12, 2)).cast(kind)
+    names = [f"b{number}" for number in range(len(cells))]
+    parquet.write_table(pa.table({"bag_id": names, "label": column}), tmp_path / "labels.parquet")
+    table = read_label_table(tmp_path / "labels.parquet")
+    assert table.labels == ("0", "1", "2.5", "1200", "")

@@ -283,7 +283,8 @@ def _with_types(table: Any, types: Mapping[str, Any]) -> Any:
         column = table.column(place)
         if name in types:
             try:
-                column = column.cast(types[name], safe=False)
+                is_written = pa.types.is_decimal(column.type) and types[name] == pa.string()
+                column = _as_written(column) if is_written else column.cast(types[name], safe=False)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise pa.ArrowInvalid(f"column {name!r}: {error}") from error
             column = column.fill_null("") if types[name] == pa.string() else column
@@ -294,6 +295,13 @@ def _with_types(table: Any, types: Mapping[str, Any]) -> Any:
             except pa.ArrowInvalid as error:
                 raise pa.ArrowInvalid(f"column {name!r}: bytes that are no text in UTF-8") from error
     return table
+
+
+def _as_written(decimals: Any) -> Any:
+    """Return a column of decimals as text, as the same numbers in floating point are: 1 of 1.00, as a class is."""
+    digits = {value: format(value, "f") for value in decimals.unique().to_pylist() if value is not None}
+    texts = {value: text.rstrip("0").rstrip(".") if "." in text else text for value, text in digits.items()}
+    return pa.chunked_array([[texts.get(value) for value in decimals.to_pylist()]], pa.string())
 
 
 def _refuse_claim(path: Path) -> None:

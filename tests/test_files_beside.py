@@ -226,9 +226,29 @@ def test_a_bag_whose_name_ends_like_an_index_is_a_bag_beside_other_arrays(tmp_pa
 def test_what_cannot_be_read_of_a_configuration_costs_the_extractor_alone(tmp_path: Path) -> None:
     root = slideflow(tmp_path / "data")
     (root / "bags_config.json").write_text("[")
-    bags = load_bags(root, labels=labels_in(tmp_path)).bags
-    assert bags.extractor == ""
-    assert np.array_equal(corners_of(bags, 0), CORNERS)
+    loaded = load_bags(root, labels=labels_in(tmp_path))
+    assert loaded.bags.extractor == ""
+    assert np.array_equal(corners_of(loaded.bags, 0), CORNERS)
+    said = next(note for note in loaded.notes if "bags_config.json" in note)
+    assert "cannot be read (no JSON: Expecting value" in said and said.endswith("(2 of 2 bags)")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "no JSON"),
+        (b"\xff{}", "no JSON"),
+        (b"[]", "JSON of type list"),
+        (b" " * (1 << 20) + b"{}", "bytes, more"),
+    ],
+)
+def test_a_file_of_slide2vec_that_cannot_be_read_is_named(content: bytes, said: str, tmp_path: Path) -> None:
+    root = slide2vec(tmp_path / "data")
+    (root / "tile_embeddings" / "a.meta.json").write_bytes(content)
+    with pytest.raises(DataError, match=f"a.meta.json': expected JSON that says where slide2vec .* got .*{said}"):
+        load_bags(root, labels=labels_in(tmp_path))
+    loaded = load_bags(root, labels=labels_in(tmp_path), skip_bad=True)
+    assert loaded.bags.ids == ("b",) and np.array_equal(corners_of(loaded.bags, 0), CORNERS)
 
 
 def test_splits_of_torchmil_name_bags_in_a_column_of_theirs(tmp_path: Path) -> None:

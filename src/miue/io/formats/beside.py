@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from miue.bags.coords import grid_step
+from miue.common.escapes import shortened
 from miue.io.formats.arrays import UNREADABLE, Member, memory_mapped, opened_archive
 from miue.io.formats.base import OpenFile, bag_error, refusing, scale_at, scale_in_words, scale_over
 
@@ -29,6 +30,8 @@ TILE = "tile_index"
 CENTERS = "coords of slideflow are centers; corners lie half the step of the grid from them"
 NO_CORNERS = "coords of slideflow are centers, and left out where no grid shows how far corners lie from them"
 NO_TILES = "no tiles/<slide>.coordinates.npz of slide2vec, which has the positions of patches"
+UNREAD = "the extractor and scale of slideflow in {path!r} cannot be read ({wrong}), and are left out"
+FIX_OF_META = "write it again with slide2vec; if another tool wrote it, move it elsewhere"
 MAGNIFICATION = re.compile(r"([1-9][0-9]{0,2}(?:\.[0-9]{1,3})?)x", re.IGNORECASE)
 LARGEST_SIDE = 1 << 31  # of a tile
 LARGEST_TEXT = 1 << 20  # bytes of a JSON file that says what features are
@@ -69,7 +72,9 @@ def _of_slideflow(path: Path, file: OpenFile) -> OpenFile | None:
     index = next((one for one in places if one.exists()), None)
     if index is None:
         return None
-    facts = _facts(path.with_name("bags_config.json"))
+    config = path.with_name("bags_config.json")
+    facts, wrong = _facts(config)
+    unread = (UNREAD.format(path=str(config), wrong=wrong),) if wrong else ()
     extractor = facts.get("extractor", "")
     name = extractor.get("class", "") if isinstance(extractor, dict) else extractor
     coords, note = _corners(_positions(index, "arr_0"))
@@ -79,7 +84,7 @@ def _of_slideflow(path: Path, file: OpenFile) -> OpenFile | None:
         coords=None if coords is None else lambda: coords,
         extractor=file.extractor or str(name),
         patch_scale=_scale_of_slideflow(facts),
-        notes=(*file.notes, note),
+        notes=(*file.notes, note, *unread),
     )
 
 
@@ -97,7 +102,12 @@ def _scale_of_slideflow(facts: Mapping[str, Any]) -> str:
 
 
 def _of_slide2vec(path: Path, file: OpenFile) -> OpenFile | None:
-    facts = _facts(path.with_name(f"{path.stem}.meta.json"))
+    meta = path.with_name(f"{path.stem}.meta.json")
+    facts, wrong = _facts(meta)
+    if wrong:
+        raise bag_error(
+            meta, "JSON that says where slide2vec put the patches of these features", wrong, FIX_OF_META
+        )
     stated = facts.get("coordinates_npz_path")
     if not isinstance(stated, str) or not stated.endswith(".npz"):
         return None
@@ -170,13 +180,19 @@ def _of_torchmil(path: Path, file: OpenFile) -> OpenFile | None:
     )
 
 
-def _facts(path: Path) -> Mapping[str, Any]:
-    """Return what a JSON file says of features, nothing where there is none that can be read."""
+def _facts(path: Path) -> tuple[Mapping[str, Any], str]:
+    """Return what a JSON file says of features, nothing where there is none; and what is wrong with it, or ""."""
     try:
-        facts = json.loads(path.read_bytes()) if path.stat().st_size <= LARGEST_TEXT else {}
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return facts if isinstance(facts, dict) else {}
+        if (size := path.stat().st_size) > LARGEST_TEXT:
+            return {}, f"{size:,} bytes, more than such a file has"
+        facts = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}, ""
+    except OSError as error:
+        return {}, error.strerror or str(error)
+    except (ValueError, RecursionError) as error:
+        return {}, shortened(f"no JSON: {error}")
+    return (facts, "") if isinstance(facts, dict) else ({}, f"JSON of type {type(facts).__name__}")
 
 
 def _positions(path: Path, *names: str) -> np.ndarray:

@@ -105,6 +105,64 @@ def test_what_is_no_network_or_no_features_is_named(tmp_path: Path, patches: np.
         network_encoder(weights, normalization="imagenett")
 
 
+class Fixed(nn.Module):
+    """Features of one kind, whatever the patches are."""
+
+    def __init__(self, features: Tensor) -> None:
+        super().__init__()
+        self.features = features
+
+    def forward(self, patches: Tensor) -> Tensor:
+        return self.features
+
+
+class Sparse(nn.Module):
+    def forward(self, patches: Tensor) -> Tensor:
+        return patches.mean((2, 3)).to_sparse()
+
+
+@pytest.mark.parametrize(
+    ("network", "said"),
+    [
+        (Fixed(torch.zeros(4, 0)), r"expected features \(4, D\), got \(4, 0\)"),
+        (Fixed(torch.ones(4, 2, dtype=torch.complex64)), "real and dense, got complex"),
+        (Sparse(), "real and dense, got sparse"),
+        (Fixed(torch.full((4, 2), 1e300, dtype=torch.float64)), "NaN or infinity"),
+    ],
+    ids=["none", "complex", "sparse", "too large"],
+)
+def test_features_that_a_file_cannot_hold_are_refused(
+    network: nn.Module, said: str, tmp_path: Path, patches: np.ndarray
+) -> None:
+    encoder = network_encoder(scripted(network, tmp_path / "n.pt"), batch=4, device="cpu")
+    with pytest.raises(ModelError, match=said):
+        encoder.encode(patches)
+
+
+@pytest.mark.parametrize(
+    ("part", "content", "said"),
+    [
+        ("_weights_config.json", b"[" * 100_000, "recursion depth"),
+        ("models/model.json", b"[" * 100_000, "recursion depth"),
+        ("/weight_0", None, "weight_0: file not found"),
+        ("version", b"999", "with version 999"),
+    ],
+    ids=["deep weights", "deep model", "no weight", "version"],
+)
+def test_a_damaged_exported_program_says_what_is_wrong_and_nothing_else(
+    part: str, content: bytes | None, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    whole = exported(nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE * SIDE, 2)), tmp_path / "whole.pt2", 2)
+    with zipfile.ZipFile(whole) as old, zipfile.ZipFile(tmp_path / "e.pt2", "w") as new:
+        for name in old.namelist():
+            if part not in name or content is not None:
+                new.writestr(name, content if part in name and content is not None else old.read(name))
+    capfd.readouterr()
+    with pytest.raises(ModelError, match=f"e.pt2': expected a TorchScript network.*got .*{said}"):
+        network_encoder(tmp_path / "e.pt2", batch=2, device="cpu")
+    assert capfd.readouterr().err == ""
+
+
 def repacked(source: Path, target: Path, change: Any) -> Path:
     """An archive whose weights config went through ``change``."""
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:

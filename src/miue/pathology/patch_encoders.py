@@ -9,6 +9,7 @@ is a sandbox: load only what you trust.
 from __future__ import annotations
 
 import json
+import logging
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping
@@ -91,7 +92,7 @@ def network_encoder(
         values = torch.from_numpy(filled).to(target).permute(0, 3, 1, 2).float().div_(255)
         with torch.no_grad():
             features = _run(network, (values - mean) / deviation, path)
-        return features[: len(patches)].float().cpu().numpy()
+        return features[: len(patches)].cpu().numpy()
 
     return PatchEncoder(path.name, encode, {"encoder_sha256": digest, "normalization": normalization}, batch)
 
@@ -107,7 +108,7 @@ def check_normalization(name: str) -> None:
 
 
 def _run(network: Any, values: Tensor, path: Path) -> Tensor:
-    """Return (batch, D) features; (batch, D, 1, 1) are taken for such."""
+    """Return (batch, D) features in float32; (batch, D, 1, 1) are taken for such."""
     try:
         features_of_batch = network(values)
     except Exception as error:  # whatever the network's code raises
@@ -118,14 +119,22 @@ def _run(network: Any, values: Tensor, path: Path) -> Tensor:
             fix="pass the --patch-px and --batch that it was made for",
         ) from error
     shape = tuple(features_of_batch.shape) if isinstance(features_of_batch, Tensor) else ()
-    if len(shape) < 2 or shape[0] != len(values) or any(side != 1 for side in shape[2:]):
+    if len(shape) < 2 or shape[0] != len(values) or shape[1] == 0 or any(side != 1 for side in shape[2:]):
         raise ModelError(
             item=f"encoder {str(path)!r}",
             wanted=f"features ({len(values)}, D)",
             got=str(shape) if shape else type(features_of_batch).__name__,
             fix="export a network that ends in pooled features",
         )
-    features = features_of_batch.reshape(shape[0], shape[1])
+    if features_of_batch.is_complex() or features_of_batch.layout is not torch.strided:
+        kind = "complex" if features_of_batch.is_complex() else "sparse"
+        raise ModelError(
+            item=f"encoder {str(path)!r}",
+            wanted=f"features ({len(values)}, D) that are real and dense",
+            got=f"{kind} ones",
+            fix="export a network that ends in pooled features",
+        )
+    features = features_of_batch.reshape(shape[0], shape[1]).float()  # a double may be infinite in float32
     if not torch.isfinite(features).all():
         raise ModelError(
             item=f"encoder {str(path)!r}",
@@ -147,6 +156,9 @@ def _scripted(path: Path, device: torch.device) -> Any:
 
 def _exported(path: Path, device: torch.device) -> Any:
     _refuse_pickled_parts(path)
+    said = _Behind()
+    logger = logging.getLogger("torch.export")
+    logger.addFilter(said)
     try:
         program = torch.export.load(path)
         if device.type != "cpu":
@@ -155,7 +167,24 @@ def _exported(path: Path, device: torch.device) -> Any:
             program = move_to_device_pass(program, device)
         return program.module()
     except Exception as error:  # of many kinds, wherever the damage is
-        raise _no_network(path, str(error)) from error
+        reason = said.errors[-1] if said.errors else error
+        raise _no_network(path, str(reason) or type(reason).__name__) from error
+    finally:
+        logger.removeFilter(said)
+
+
+class _Behind(logging.Filter):
+    """Keeps what PyTorch logs with a traceback and refers to in its error, which says nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: list[BaseException] = []
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            self.errors.append(error)
+        return error is None
 
 
 def _refuse_pickled_parts(path: Path) -> None:
@@ -176,8 +205,8 @@ def _refuse_pickled_parts(path: Path) -> None:
             plain = all(
                 not part["use_pickle"] and part["path_name"].startswith(("weight_", "tensor_")) for part in parts
             )
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise _no_network(path, str(error)) from error
+    except Exception as error:  # of many kinds: what zipfile and its decompressors raise, and JSON of another form
+        raise _no_network(path, str(error) or type(error).__name__) from error
     if len(names) < 2 or not plain:
         raise ModelError(
             item=f"encoder {str(path)!r}",

@@ -74,7 +74,7 @@ def network_encoder(
     Raises:
         ConfigError: no such normalization or device.
         StorageError: the file cannot be read.
-        ModelError: it holds no network, or parts that would be unpickled.
+        ModelError: it holds no network, parts that would be unpickled, or damaged ones.
     """
     check_normalization(normalization)
     target = torch_device(device)
@@ -82,6 +82,7 @@ def network_encoder(
         digest = file_sha256(path)
     except OSError as error:
         raise not_readable(f"encoder {str(path)!r}", "a readable file", error, "check the path") from error
+    _refuse_damaged(path)
     network = _exported(path, target) if path.suffix == EXPORTED else _scripted(path, target)
     mean, deviation = (
         torch.tensor(values, device=target)[:, None, None] for values in NORMALIZATIONS[normalization]
@@ -143,6 +144,26 @@ def _run(network: Any, values: Tensor, path: Path) -> Tensor:
             fix="check the network and --normalization",
         )
     return features
+
+
+def _refuse_damaged(path: Path) -> None:
+    """Raise where a part of the archive is not what was written, which PyTorch does not look at.
+
+    Raises:
+        ModelError: its check sum is of other bytes.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except Exception:  # of many kinds: no such archive, which loading it says better
+        return
+    if damaged is not None:
+        raise ModelError(
+            item=f"encoder {str(path)!r}",
+            wanted="a file whose parts have the check sums (CRC-32) that they were written with",
+            got=f"another one of {damaged!r}",
+            fix="copy or download the file again: it was damaged on the way, and would make other features",
+        )
 
 
 def _scripted(path: Path, device: torch.device) -> Any:

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from miue.bags.classes import by_their_names
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.names import strip_endings
-from miue.common.errors import missing_column
+from miue.common.errors import first_repeated, missing_column, repeated
 from miue.common.plural import plural
 from miue.common.tables import read_text_columns
 from miue.io.labels.describe import counts_of_classes
@@ -36,7 +37,8 @@ def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...])
     rows = [listed.get(name) or listed.get(strip_endings(name)) or ("", "", "") for name in bags.ids]
     is_other = [known not in ("", str(size)) for (*_, known), size in zip(rows, bags.sizes, strict=True)]
     cells = [("", "") if other else row[:2] for other, row in zip(is_other, rows, strict=True)]
-    numbers = [classes.index(label) if label in classes else None for _, label in cells]
+    labels = by_their_names([label for _, label in cells], classes)  # 0.0 where another program saved the table
+    numbers = [classes.index(label) if label in classes else None for label in labels]
     count = len(numbers) - numbers.count(None)
     if not count:
         of_others = f", but {_with_other_sizes(sum(is_other))}" if any(is_other) else ""
@@ -82,6 +84,14 @@ def _listed(splits: Path) -> Mapping[str, tuple[str, str, str]]:
         raise missing_column(f"splits {str(splits)!r}", "columns bag_id, patient and label", columns, fix)
     sizes = columns.get("instances", [""] * len(columns["bag_id"]))
     facts = list(zip(columns["patient"], columns["label"], sizes, strict=True))
+    rows = list(zip(columns["bag_id"], facts, strict=True))
+    if (twice := first_repeated([name for name, _ in dict.fromkeys(rows)])) is not None:
+        raise repeated(
+            f"bag {twice!r} of splits {str(splits)!r}",
+            "one patient, label and number of instances",
+            len({fact for name, fact in rows if name == twice}),
+            "put back the file that the training wrote",
+        )
     keys = Counter(map(strip_endings, columns["bag_id"]))
     by_key = {strip_endings(name): fact for name, fact in zip(columns["bag_id"], facts, strict=True)}
     by_key = {key: fact for key, fact in by_key.items() if keys[key] == 1}

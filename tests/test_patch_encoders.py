@@ -165,12 +165,13 @@ def test_a_damaged_exported_program_says_what_is_wrong_and_nothing_else(
 
 @pytest.mark.parametrize("kind", ["scripted", "exported"])
 def test_a_network_with_a_damaged_weight_makes_no_features(kind: str, tmp_path: Path) -> None:
-    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE * SIDE, 2))
+    linear = nn.Linear(3 * SIDE * SIDE, 2)
+    network = nn.Sequential(nn.Flatten(), linear)
     file = tmp_path / ("e.pt" if kind == "scripted" else "e.pt2")
     scripted(network, file) if kind == "scripted" else exported(network, file, 2)
     network_encoder(file, batch=2, device="cpu")
     content = bytearray(file.read_bytes())
-    content[content.index(network[1].weight.detach().numpy().tobytes()) + 3] ^= 0x55
+    content[content.index(linear.weight.detach().numpy().tobytes()) + 3] ^= 0x55
     file.write_bytes(content)
     with pytest.raises(ModelError, match=r"check sums .* got another one of '.*(data/0|weight_0)'; copy or down"):
         network_encoder(file, batch=2, device="cpu")

@@ -106,9 +106,8 @@ def our_prediction(method: str, bags: BagDataset) -> Run:
 
 def products(method: str, bags: BagDataset, *, training: bool) -> Run:
     """The matrix products of our linear layers, slide by slide; in training also those of all gradients."""
-    layers = [
-        torch.randn(WIDTH, width) / WIDTH for width in (WIDTH, WIDTH, *[ATTENTION] * (1 + (method == "mirel")))
-    ]
+    residual = (ATTENTION,) if method == "mirel" else ()
+    layers = [torch.randn(WIDTH, width) / WIDTH for width in (WIDTH, WIDTH, ATTENTION, *residual)]
 
     def run() -> None:
         with torch.inference_mode():

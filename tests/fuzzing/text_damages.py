@@ -282,21 +282,22 @@ def lengthen_row(content: bytes, random: Generator) -> Damaged:
 
 def swap_cells(content: bytes, random: Generator) -> Damaged:
     """Give two rows each other's value of a column."""
-    rows, mark = _table(content)
-    first, second = (rows[int(random.integers(1, len(rows)))] for _ in range(2))
-    place = int(random.integers(0, len(rows[0])))
-    if place < min(len(first), len(second)):
-        first[place], second[place] = second[place], first[place]
-    return Damaged(_text(rows, mark))
+    return _taken_over(content, random, mutual=True)
 
 
 def copy_cell(content: bytes, random: Generator) -> Damaged:
     """Give a row the value that another has in a column: two of one name, say."""
+    return _taken_over(content, random, mutual=False)
+
+
+def _taken_over(content: bytes, random: Generator, *, mutual: bool) -> Damaged:
+    """Give a row the value that another has in a column, and if ``mutual`` that one the value of the first."""
     rows, mark = _table(content)
     first, second = (rows[int(random.integers(1, len(rows)))] for _ in range(2))
     place = int(random.integers(0, len(rows[0])))
     if place < min(len(first), len(second)):
-        first[place] = second[place]
+        other = first[place] if mutual else second[place]
+        first[place], second[place] = second[place], other
     return Damaged(_text(rows, mark))
 
 

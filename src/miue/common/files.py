@@ -11,7 +11,7 @@ import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -184,6 +184,11 @@ def json_text(content: Any) -> str:
 def json_sha256(content: Any) -> str:
     """Return the SHA-256 of content of a JSON file, the same however it is written, with keys in any order."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def has_own_sha256(content: Mapping[str, Any], key: str) -> bool:
+    """Return whether what a JSON file has under ``key`` has the ``sha256`` beside it; true where there is none."""
+    return "sha256" not in content or content["sha256"] == json_sha256(content[key])
 
 
 def read_json(path: Path, *, what: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from miue.common.errors import StorageError, not_readable
-from miue.common.files import check_format, json_sha256, read_json, write_json
+from miue.common.files import check_format, has_own_sha256, json_sha256, read_json, write_json
 
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -58,8 +58,7 @@ class JsonFormat:
             record = kind.model_validate(content.get(self.key))
         except ValidationError as error:
             raise not_readable(item, "the parts that miue writes", error, self.damaged) from error
-        digest = json_sha256(content[self.key])
-        if content.get("sha256", digest) != digest:  # files of development versions before have none
+        if not has_own_sha256(content, self.key):  # files of development versions before have none
             raise StorageError(
                 item=item,
                 wanted="what miue wrote, by its checksum (sha256)",

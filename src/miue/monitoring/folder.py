@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.files import (
     atomic_file,
     check_format,
+    json_sha256,
     make_folder,
     read_json,
     remove_temporaries,
@@ -143,7 +142,7 @@ def _check_state(folder: Path, calibration: Calibration, scores: Sequence[str], 
     """Raise unless the monitor began with these; begin it where there is none."""
     kept = calibration.model_dump(mode="json", include={"usual", "class_mix"})
     state = {
-        "calibration_sha256": hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest(),
+        "calibration_sha256": json_sha256(kept),
         "scores": list(scores),
         "chance": chance,
     }

@@ -19,7 +19,7 @@ from miue.common.arguments import checked
 from miue.common.devices import torch_device
 from miue.common.errors import ConfigError, StorageError, first_repeated, lacking
 from miue.common.escapes import shortened
-from miue.common.files import json_sha256, make_folder, read_json, remove_temporaries, write_json
+from miue.common.files import has_own_sha256, json_sha256, make_folder, read_json, remove_temporaries, write_json
 from miue.common.folder_kinds import CROSS_VALIDATION
 from miue.common.locks import locked
 from miue.common.outputs import refuse_taken
@@ -246,8 +246,7 @@ def _values(out: Path, fold: int, seed: int) -> Iterator[Value]:
     for key, value in (("fold", fold), ("seed", seed)):
         if key in content and content[key] != value:
             raise _unusable_metrics(path, f"those of fold {fold}, seed {seed}", f"{key} {content[key]!r}")
-    digest = json_sha256(content["metrics"])
-    if content.get("sha256", digest) != digest:  # before 0.2.0 there was none
+    if not has_own_sha256(content, "metrics"):  # before 0.2.0 there was none
         raise _unusable_metrics(path, "the metrics that were written", "others, by their checksum (sha256)")
     if twice := first_repeated((row["level"], row["metric"]) for row in rows):
         raise _unusable_metrics(path, f"{wanted}, once", f"{twice[1]} of {twice[0]} more than once")

@@ -153,6 +153,16 @@ def bag_error(path: Path, wanted: str, got: str, fix: str = "") -> DataError:
     )
 
 
+def refuse_unequal(path: Path, coords: int, features: int) -> None:
+    """Raise unless a bag file has as many coords as features.
+
+    Raises:
+        DataError: it has not.
+    """
+    if coords != features:
+        raise bag_error(path, "as many coords as features", f"{coords} coords, {features} features")
+
+
 @contextmanager
 def refusing(path: Path, wanted: str, *errors: type[Exception], fix: str = "") -> Iterator[None]:
     """Turn ``errors`` met while the file is opened into one that names it, and says ``fix``.

@@ -26,7 +26,16 @@ import numpy as np
 from miue.bags.coords import LARGEST_COORD, grid_step
 from miue.common.errors import DataError, not_readable
 from miue.common.escapes import shortened
-from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refuse_claim, refusing, scale_at, scale_over
+from miue.io.formats.base import (
+    OpenFile,
+    bag_error,
+    refuse_bytes,
+    refuse_claim,
+    refuse_unequal,
+    refusing,
+    scale_at,
+    scale_over,
+)
 from miue.io.formats.names import FEATURES, coords_name, features_name
 
 STATISTICS = "image_statistics"
@@ -95,7 +104,7 @@ def read_parts(path: Path, names: Sequence[str], array: str = "") -> tuple[dict[
         with h5py.File(path, "r", locking=False) as file:
             datasets = {name: dataset_within(path, file, name) for name in names}
             if "coords" in datasets:
-                _refuse_unequal(path, file, datasets["coords"])
+                _refuse_other_number(path, file, datasets["coords"])
             attributes = {name: dict(dataset.attrs) for name, dataset in datasets.items()}
             return attributes, _read(path, datasets[array]) if array else np.zeros(0)
     except DataError:
@@ -128,7 +137,7 @@ def dataset_within(path: Path, file: Any, name: str) -> Any:
     return dataset
 
 
-def _refuse_unequal(path: Path, file: Any, coords: Any) -> None:
+def _refuse_other_number(path: Path, file: Any, coords: Any) -> None:
     """Raise where a file has features beside its coords, and another number of them.
 
     Raises:
@@ -137,12 +146,11 @@ def _refuse_unequal(path: Path, file: Any, coords: Any) -> None:
     name = next((name for name in FEATURES if name in file), None)
     if name is None:  # a file of positions alone, as those of CLAM's ``patches/``
         return
-    sizes = [
+    of_coords, of_features = (
         array.shape[1] if len(array.shape) == 3 and array.shape[0] == 1 else math.prod(array.shape[:1])
         for array in (coords, dataset_within(path, file, name))
-    ]
-    if sizes[0] != sizes[1]:
-        raise bag_error(path, "as many coords as features", f"{sizes[0]} coords, {sizes[1]} features")
+    )
+    refuse_unequal(path, of_coords, of_features)
 
 
 def _refuse_longer(path: Path, userblock: int) -> None:

@@ -10,7 +10,7 @@ from jaxtyping import Int64, Shaped
 
 from miue.bags.coords import LARGEST_COORD, grid_steps
 from miue.common.errors import ConfigError
-from miue.io.formats.base import OpenFile, bag_error, refusing
+from miue.io.formats.base import OpenFile, bag_error, refuse_unequal, refusing
 
 FEWEST_PAIRS = 8  # neighbors that a grid is recognized by
 
@@ -50,8 +50,7 @@ def to_pixels(
     with refusing(path, "coords that can be read", Exception):
         stored = np.asarray(file.coords())
     pixels = _whole_pixels(path, stored, unit)
-    if len(pixels) != size:
-        raise bag_error(path, "as many coords as features", f"{len(pixels)} coords, {size} features")
+    refuse_unequal(path, len(pixels), size)
     if file.in_microns and microns_per_pixel is None:
         return None, None, (*file.notes, "coords are in µm and left out; pass --mpp to have level-0 pixels")
     return pixels, None if file.patch_size is None else round(file.patch_size / unit), file.notes

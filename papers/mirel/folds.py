@@ -8,9 +8,13 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
+import numpy as np
+
 from miue.common.terminal import say
+from miue.predictions.table import PredictionTable
 from miue.tasks import Executor, Task, run_tasks
 from papers.mirel.results import read_results
+from papers.mirel.stored_bags import bags_path, write_bags
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,11 @@ class CrossValidationFold(ABC):
     def run(self) -> tuple[str, int]:
         """Preset and seed in the file of its results."""
 
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """Version of the method's numbers that the code as it is comes to."""
+
     def task(self, source: Path, results: Path, device: str) -> Task:
         """Return what trains and evaluates it."""
         arguments = {
@@ -47,6 +56,11 @@ class CrossValidationFold(ABC):
         }
         part = self.path(results.resolve())
         return Task(self.name, self.function, arguments, part, again=part.exists())
+
+
+def write_test_bags(fold: CrossValidationFold, bags: PredictionTable, results: Path) -> None:
+    """Write the predictions of a fold's own test bags, which are pooled with those of the other folds."""
+    write_bags(bags_path(fold.path(results)), bags.subset(np.flatnonzero(bags.judged)))
 
 
 F = TypeVar("F", bound=CrossValidationFold)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.option_types import Option
 from miue.model.recipe import Recipe
+from papers.mirel.versions import version_of
 
 PRESETS = "presets"  # the key of a table's rows
 MERGED = ("options", "settings", "bags")  # a row adds to these; it replaces what else its table shares
@@ -57,6 +58,11 @@ class Preset(BaseModel):
     def recipe(self) -> Recipe:
         """What is trained; distances are fitted where the trained model is evaluated."""
         return Recipe(self.network, self.method, self.encoder, self.options, (), self.settings)
+
+    @property
+    def version(self) -> int:
+        """Version of the numbers that the code as it is comes to."""
+        return version_of(self.method, self.options)
 
 
 def preset_names() -> list[str]:

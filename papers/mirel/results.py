@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
 import numpy as np
 
+import miue
 from miue.common.errors import StorageError, not_readable
 from miue.common.tables import read_rows, write_rows
 from miue.evaluation import Evaluation, LevelEvaluation, Metric
 
 COLUMNS = ("preset", "seed", "estimator", "level", "task", "measure", "value")
 DEFAULT = "default"  # the measure that the paper uses for the task
-END = "end"  # task of the last line, so that a truncated file is known
+END = "end"  # task of the last line: a truncated file lacks it; its value is the version of the method's numbers
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,28 @@ def results_of(evaluation: Evaluation, estimator: str) -> Iterator[Result]:
                 yield Result(estimator, name, f"ood {ood_set}", measure, separation.auroc.value)
 
 
-def write_results(path: Path, preset: str, seed: int, results: list[Result]) -> None:
-    """Write the results to ``path``, atomically."""
+def write_results(path: Path, preset: str, seed: int, version: int, results: list[Result]) -> None:
+    """Write the results to ``path``, atomically, with the versions of the method's numbers and of miue."""
     rows = [(preset, seed, one.estimator, one.level, one.task, one.measure, _text(one.value)) for one in results]
-    write_rows(path, COLUMNS, [*rows, (preset, seed, "", "", END, "", "")])
+    write_rows(path, COLUMNS, [*rows, (preset, seed, "", "", END, f"miue {miue.__version__}", str(version))])
+
+
+def is_older(row: str, paths: Iterable[Path], version: int) -> bool:
+    """Return whether the files of a table's row are not of this version of its method's numbers.
+
+    Raises:
+        StorageError: files of several versions, of which a mean would be of none.
+    """
+    files = {path: _last_row(path)[-1] for path in paths if path.exists() and _is_whole(path)}
+    versions = sorted(set(files.values()))
+    if len(versions) > 1:
+        raise StorageError(
+            item=f"results of {row}",
+            wanted="files of one version of its numbers",
+            got=", ".join(f"{path.name} of version {of}" for path, of in files.items()),
+            fix=f"run again those of an earlier version than {version}",
+        )
+    return versions not in ([], [str(version)])
 
 
 def read_results(path: Path, run: tuple[str, int] | None = None) -> list[Result] | None:
@@ -114,9 +133,13 @@ def read_results(path: Path, run: tuple[str, int] | None = None) -> list[Result]
 
 def _is_whole(path: Path) -> bool:
     """Return whether the last line, line break included, is the one that is written last."""
+    last = _last_row(path)
+    return path.read_bytes().endswith(b"\n") and len(last) == len(COLUMNS) and last[COLUMNS.index("task")] == END
+
+
+def _last_row(path: Path) -> list[str]:
     text = path.read_bytes().decode(errors="replace")
-    last = next(csv.reader([text.rstrip("\r\n").rsplit("\n", 1)[-1]]), [])
-    return text.endswith("\n") and len(last) == len(COLUMNS) and last[COLUMNS.index("task")] == END
+    return next(csv.reader([text.rstrip("\r\n").rsplit("\n", 1)[-1]]), [])
 
 
 def metric_of(results: list[Result], estimator: str, level: str, task: str, measure: str = DEFAULT) -> Metric:

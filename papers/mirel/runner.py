@@ -7,12 +7,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from miue.common.locks import locked
 from miue.evaluation import evaluate
 from miue.tasks import LOCAL, Executor, Task, run_tasks
 from papers.mirel.paths import Paths
 from papers.mirel.preset import Preset, preset
 from papers.mirel.results import Result, read_results, results_of, write_results
+from papers.mirel.stored_bags import bags_path, resample_test_bags, resamples_path, write_bags, write_resamples
 from papers.mirel.stores import make_stores, store_of
 from papers.mirel.trained import with_distances
 
@@ -104,11 +107,17 @@ def run_one(name: str, seed: int, paths: Paths, device: str = "auto") -> list[Re
     if held_out is not None and model.error_model is None:  # of an earlier version
         model = model.with_validation(held_out, device=device)
     test = store_of(chosen.data, paths, chosen.bags).split("test")
+    path = paths.result(name, seed)
     results: list[Result] = []
+    resamples: dict[str, np.ndarray] = {}
     for estimator in chosen.estimators:
         predictions = model.predict(test, estimator=estimator, device=device)
         results.extend(results_of(evaluate(predictions), estimator))
-    write_results(paths.result(name, seed), name, seed, results)
+        resamples = resample_test_bags(predictions, estimator) | resamples
+        if estimator == chosen.estimators[0]:  # whose bags have the error probability
+            write_bags(bags_path(path), predictions.bags)
+    write_resamples(resamples_path(path), resamples)
+    write_results(path, name, seed, chosen.version, results)
     return results
 
 

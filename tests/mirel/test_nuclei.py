@@ -186,11 +186,11 @@ def test_what_is_done_is_not_done_again(source: Path, tmp_path: Path, monkeypatc
 
     def evaluated(fold: Fold, bags: BagDataset, results: Path, device: str) -> None:
         done.append(fold)
-        write_results(fold.path(results), *fold.run, [])
+        write_results(fold.path(results), *fold.run, 1, [])
 
     monkeypatch.setattr(nuclei, "evaluate_fold", evaluated)
     first = Fold("mirel", 42, 0).path(tmp_path)
-    write_results(first, "nuclei/mirel/fold-0", 42, [Result("residual", "bag", "auroc", "default", 0.5)])
+    write_results(first, "nuclei/mirel/fold-0", 42, 1, [Result("residual", "bag", "auroc", "default", 0.5)])
     words = ("nuclei", "run", "--source", source, "--results", tmp_path, "--seeds", "42,17", "--method", "mirel")
     result = run(*words)
     assert result.exit_code == 0, result.output
@@ -209,10 +209,10 @@ def test_the_table_is_mean_over_folds_then_mean_and_deviation_over_whole_repetit
             rows = [Result("bag-of-one", "bag", "auroc", "default", float(value))]
             rows.append(Result("bag-of-one", "bag", "accuracy", "default", accuracy))
             rows.append(Result("bag-of-one", "bag", "ood hed-strong", "knn_mean", 0.75))
-            write_results(Fold("i-edl", seed, fold).path(tmp_path), f"nuclei/i-edl/fold-{fold}", seed, rows)
+            write_results(Fold("i-edl", seed, fold).path(tmp_path), f"nuclei/i-edl/fold-{fold}", seed, 1, rows)
     for fold in range(FOLDS - 1):  # not a whole repetition
         rows = [Result("bag-of-one", "bag", "auroc", "default", 0.0)]
-        write_results(Fold("i-edl", 26, fold).path(tmp_path), f"nuclei/i-edl/fold-{fold}", 26, rows)
+        write_results(Fold("i-edl", 26, fold).path(tmp_path), f"nuclei/i-edl/fold-{fold}", 26, 1, rows)
     page = run("nuclei", "table", "--results", tmp_path, "--out", tmp_path / "page.md").output
     assert page == (tmp_path / "page.md").read_text() == nuclei_page(tmp_path, [42, 17, 26, 50, 82])
     (row,) = [line for line in page.splitlines() if line.startswith("| I-EDL | 2 |")]

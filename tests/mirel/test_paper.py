@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from miue.common.errors import ConfigError, StorageError
 from miue.datasets.gaussian import gaussian_bags
+from miue.evaluation.evaluate_level import evaluate_level
 from miue.model.config import build_method
 from miue.model.contract import DataContract
 from miue.model.defaults import settings_by_size
@@ -20,6 +22,7 @@ from papers.mirel.paths import Paths
 from papers.mirel.preset import build_preset, read_preset_table
 from papers.mirel.results import Result, metric_of, read_results, write_results
 from papers.mirel.runner import missing, run_all
+from papers.mirel.stored_bags import bags_path, read_bags, read_resamples, resamples_path
 from papers.mirel.stores import store_of
 from papers.mirel.tables import TASKS, markdown_seeds, markdown_table
 
@@ -135,7 +138,7 @@ def test_names_that_do_not_exist_are_answered_with_the_nearest() -> None:
 def test_results_come_back_and_half_written_ones_count_as_missing(paths: Paths) -> None:
     results = [Result("residual", "bag", "conf", "default", 0.5), Result("residual", "bag", "ue", "default", None)]
     path = paths.result("mnist/abmil-mirel", 42)
-    write_results(path, "mnist/abmil-mirel", 42, results)
+    write_results(path, "mnist/abmil-mirel", 42, 1, results)
     assert read_results(path) == results
     assert missing(["mnist/abmil-mirel"], [42, 17], paths) == [("mnist/abmil-mirel", 17)]
     path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
@@ -145,7 +148,7 @@ def test_results_come_back_and_half_written_ones_count_as_missing(paths: Paths) 
 
 def test_results_that_are_cut_anywhere_count_as_missing(paths: Paths) -> None:
     path = paths.result("mnist/abmil-mirel", 42)
-    write_results(path, "mnist/abmil-mirel", 42, [Result("residual", "bag", "conf", "default", 0.5)])
+    write_results(path, "mnist/abmil-mirel", 42, 1, [Result("residual", "bag", "conf", "default", 0.5)])
     whole = path.read_bytes()
     for end in range(len(whole)):
         path.write_bytes(whole[:end])
@@ -155,16 +158,16 @@ def test_results_that_are_cut_anywhere_count_as_missing(paths: Paths) -> None:
 def test_results_of_another_run_or_of_two_are_refused(paths: Paths) -> None:
     results, name = [Result("residual", "bag", "conf", "default", 0.5)], "mnist/abmil-mirel"
     mine, other = paths.result(name, 42), paths.result(name, 17)
-    write_results(other, name, 17, results)
+    write_results(other, name, 17, 1, results)
     mine.write_bytes(other.read_bytes())
     with pytest.raises(StorageError, match="those of mnist/abmil-mirel, seed 42, alone, got .*seed 17"):
         markdown_table(published_table("table-mnist"), paths, [42, 17])
     with pytest.raises(StorageError, match="remove the file and run again"):
         missing([name], [42], paths)
-    write_results(mine, "mnist/abmil-i-edl", 42, results)
+    write_results(mine, "mnist/abmil-i-edl", 42, 1, results)
     with pytest.raises(StorageError, match="got mnist/abmil-i-edl, seed 42"):
         markdown_seeds(name, paths, [42])
-    write_results(mine, name, 42, results)
+    write_results(mine, name, 42, 1, results)
     lines = mine.read_text().splitlines()
     mine.write_text("\n".join([*lines[:-1], *other.read_text().splitlines()[1:]]) + "\n")
     with pytest.raises(StorageError, match="results of one preset and seed, got .*seed 17, .*seed 42"):
@@ -187,7 +190,7 @@ def test_a_table_shows_ours_the_papers_and_the_difference(paths: Paths) -> None:
             for level in ("bag", "instance")
             for task in ("accuracy", "conf", "ood fmnist", "ood kmnist-test", "ue")
         ]
-        write_results(paths.result("mnist/abmil-mirel", seed), "mnist/abmil-mirel", seed, results)
+        write_results(paths.result("mnist/abmil-mirel", seed), "mnist/abmil-mirel", seed, 1, results)
     text = markdown_table(published_table("table-mnist"), paths, [42, 17])
     row = next(line for line in text.splitlines() if line.startswith("| ABMIL + MIREL"))
     # OOD-F: ours 82 ± 2.83, paper 92.84 ± 0.60
@@ -207,7 +210,7 @@ def test_a_table_beyond_the_paper_shows_ours_alone(paths: Paths) -> None:
     results += [
         Result("residual", "bag", task, "combined_mean", 1.0) for task in ("ood fmnist", "ood kmnist-test")
     ]
-    write_results(paths.result(name, 42), name, 42, results)
+    write_results(paths.result(name, 42), name, 42, 1, results)
     text = markdown_table(published_table("mnist-combined"), paths, [42])
     assert "| | Acc | Conf | OOD-F | OOD-K\\* | UE |" in text
     assert "| DSMIL, routing of the paper | **90.00** | **80.00** | **100.00** | **100.00** | **93.33** |" in text
@@ -221,7 +224,7 @@ def test_ue_is_the_mean_of_the_tables_own_columns_and_what_is_undefined_is_not_c
     results = [Result("residual", "bag", task, "default", value) for task, value in values.items()]
     results += [Result("residual", "instance", task, "default", None) for task in values]
     name = "camelyon16-blur/abmil-mirel"
-    write_results(paths.result(name, 42), name, 42, results)
+    write_results(paths.result(name, 42), name, 42, 1, results)
     text = markdown_table(published_table("apx-c16-shift"), paths, [42])
     assert "Not run here" not in text
     bags, instances = (line for line in text.splitlines() if line.startswith("| MIREL, blur"))
@@ -240,7 +243,7 @@ def test_ue_leaves_accuracy_and_the_auroc_of_classes_out(paths: Paths) -> None:
     values = {"accuracy": 0.99, "auroc": 0.98, "conf": 0.5, "ood prad": 0.7}
     results = [Result("attention", "instance", task, "default", value) for task, value in values.items()]
     name = "camelyon16-prad/abmil-i-edl"
-    write_results(paths.result(name, 42), name, 42, results)
+    write_results(paths.result(name, 42), name, 42, 1, results)
     text = markdown_table(published_table("apx-table-c16-ins"), paths, [42])
     row = next(line for line in text.splitlines() if line.startswith("| I-EDL, a_k"))
     shown = [cell.split("<")[0].strip(" *") for cell in row.split("|")[2:-1]]
@@ -263,7 +266,7 @@ def test_every_seed_is_shown_with_mean_and_deviation(paths: Paths) -> None:
             for level in ("bag", "instance")
             for task in ("accuracy", "conf", "ood fmnist", "ue")
         ]
-        write_results(paths.result("mnist/abmil-mirel", seed), "mnist/abmil-mirel", seed, results)
+        write_results(paths.result("mnist/abmil-mirel", seed), "mnist/abmil-mirel", seed, 1, results)
     text = markdown_seeds("mnist/abmil-mirel", paths, [42, 17, 26])
     assert "| 17 | 84.00 | 84.00 | 84.00 | 84.00 |" in text
     assert "| **mean ± std** | **82.00 ± 2.83** |" in text
@@ -297,6 +300,19 @@ def test_a_run_trains_what_is_missing_and_skips_what_is_done(
     assert {r.estimator for r in results} == {"residual", "bag-of-one", "attention"}
     assert {r.task for r in results} >= {"accuracy", "conf", "ood gaussian", "ue", "ece", "brier", "nll", "aurc"}
     assert any(r.measure == "mutual_information" for r in results)
+    bags, resamples = (
+        read_bags(bags_path(paths.result(name, 1))),
+        read_resamples(resamples_path(paths.result(name, 1))),
+    )
+    again = evaluate_level(bags)
+    for task in ("accuracy", "nll", "ece", "aurc"):
+        assert again.metrics[task].value == pytest.approx(
+            metric_of(results, "residual", "bag", task).value, abs=1e-5
+        )
+    assert np.nanmean(resamples["bag, accuracy"]) == pytest.approx(again.metrics["accuracy"].value, abs=0.05)
+    assert {name.split(", ")[1] for name in resamples if name.startswith("instance")} == {
+        r.estimator for r in results
+    }
     assert missing([name], [1, 2], paths) == []
     model = paths.work / "runs" / name / "1" / "model.safetensors"
     before = model.stat().st_mtime_ns

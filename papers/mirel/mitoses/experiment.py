@@ -22,9 +22,9 @@ from miue.bags.ood_flags import OodFlags
 from miue.common.errors import unknown_name
 from miue.common.seeds import derive_seed
 from miue.evaluation import evaluate
-from papers.mirel.folds import CrossValidationFold
+from papers.mirel.folds import CrossValidationFold, write_test_bags
 from papers.mirel.mitoses.bags import ScannedSlides, pooled_bags, scanned_slides
-from papers.mirel.nuclei.experiment import METHOD_SETUPS, train_setup
+from papers.mirel.nuclei.experiment import METHOD_SETUPS, train_setup, version_of_setup
 from papers.mirel.results import Result, results_of, write_results
 
 SCANNERS = ("aperio-cs2", "hamamatsu-s360", "hamammatsu-xr")
@@ -71,6 +71,11 @@ class Fold(CrossValidationFold):
     def run(self) -> tuple[str, int]:
         """Preset and seed in the file of its results."""
         return f"mitoses/{self.form}/{self.method}/{self.scanner}/fold-{self.number}", self.seed
+
+    @property
+    def version(self) -> int:
+        """Version of the method's numbers that the code as it is comes to."""
+        return version_of_setup(self.method)
 
 
 def all_folds(forms: Sequence[str], methods: Sequence[str], seeds: Sequence[int]) -> list[Fold]:
@@ -127,7 +132,9 @@ def run_fold(fold: Sequence[str | int], source: str, results: str, device: str =
     estimator = setup.estimators[0]
     written: list[Result] = []
     together = concatenate([_marked(parts["test"]), *(_marked(parts[name], name) for name in others)])
-    written += results_of(evaluate(model.predict(together, estimator=estimator, device=device)), estimator)
+    predictions = model.predict(together, estimator=estimator, device=device)
+    write_test_bags(chosen, predictions.bags, Path(results))
+    written += results_of(evaluate(predictions), estimator)
     for name in others:
         evaluation = evaluate(model.predict(parts[name], estimator=estimator, device=device))
         written += [
@@ -135,7 +142,7 @@ def run_fold(fold: Sequence[str | int], source: str, results: str, device: str =
             for result in results_of(evaluation, estimator)
             if result.task in COMPARED
         ]
-    write_results(chosen.path(Path(results)), *chosen.run, written)
+    write_results(chosen.path(Path(results)), *chosen.run, chosen.version, written)
 
 
 @cache

@@ -25,9 +25,10 @@ from miue.evaluation import evaluate
 from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL
 from miue.model.model import Model
 from miue.pathology.stain_shifts import ALL_SHIFTS
-from papers.mirel.folds import CrossValidationFold
+from papers.mirel.folds import CrossValidationFold, write_test_bags
 from papers.mirel.nuclei.bags import nuclei_bags
 from papers.mirel.results import Result, results_of, write_results
+from papers.mirel.versions import version_of
 
 FOLDS = 10
 VALIDATION_BAGS = 15
@@ -159,6 +160,11 @@ METHOD_SETUPS = {
 }
 
 
+def version_of_setup(name: str) -> int:
+    """Return the version of the numbers that one of ``METHOD_SETUPS`` comes to with the code as it is."""
+    return version_of(METHOD_SETUPS[name].method or name, METHOD_SETUPS[name].options)
+
+
 @dataclass(frozen=True)
 class Fold(CrossValidationFold):
     """One method on one fold of one repetition.
@@ -188,6 +194,11 @@ class Fold(CrossValidationFold):
     def run(self) -> tuple[str, int]:
         """Preset and seed in the file of its results."""
         return f"nuclei/{self.method}/fold-{self.number}", self.seed
+
+    @property
+    def version(self) -> int:
+        """Version of the method's numbers that the code as it is comes to."""
+        return version_of_setup(self.method)
 
 
 def all_folds(methods: Sequence[str], seeds: Sequence[int]) -> list[Fold]:
@@ -264,5 +275,7 @@ def evaluate_fold(fold: Fold, bags: BagDataset, results: Path, device: str = "au
         results_of_fold += [
             result for result in new if result.level == "instance" or estimator == setup.estimators[0]
         ]
-    write_results(fold.path(results), *fold.run, results_of_fold)
+        if estimator == setup.estimators[0]:
+            write_test_bags(fold, predictions.bags, results)
+    write_results(fold.path(results), *fold.run, fold.version, results_of_fold)
     return results_of_fold

@@ -19,6 +19,7 @@ from papers.mirel.options import (
     ALL_SEEDS,
     DATA,
     RESULTS,
+    Older,
     Results,
     Seeds,
     Source,
@@ -251,11 +252,11 @@ def choose(
 
 
 @app.command("ue")
-def ue(results: Results = RESULTS) -> None:
+def ue(results: Results = RESULTS, older: Older = False) -> None:
     """Print UE of MNIST-bags by network, OOD detected by `combined`, from the results that are there."""
     from papers.mirel.ue_table import ue_table
 
-    say(ue_table(results))
+    say(ue_table(results, older=older))
 
 
 @app.command("shift-scores")
@@ -316,15 +317,16 @@ def table(
     name: Annotated[str, typer.Argument(help="A table.")],
     results: Results = RESULTS,
     seeds: Seeds = ALL_SEEDS,
+    older: Older = False,
     out: TablePath = None,
 ) -> None:
-    """Print a table as Markdown: ours, the paper's, and the difference in standard deviations."""
+    """Print a table as Markdown: ours with both kinds of error, the paper's, and differences."""
     from papers.mirel import published_table
     from papers.mirel.paths import Paths
     from papers.mirel.tables import markdown_table
 
     paths = Paths(Path(), Path(), results)
-    print_markdown(markdown_table(published_table(name), paths, parse_seeds(seeds)), out)
+    print_markdown(markdown_table(published_table(name), paths, parse_seeds(seeds), older=older), out)
 
 
 @app.command("seeds")

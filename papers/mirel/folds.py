@@ -11,10 +11,12 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from miue.common.terminal import say
+from miue.evaluation import LevelEvaluation
+from miue.evaluation.evaluate_level import evaluate_level
 from miue.predictions.table import PredictionTable
 from miue.tasks import Executor, Task, run_tasks
 from papers.mirel.results import read_results
-from papers.mirel.stored_bags import bags_path, write_bags
+from papers.mirel.stored_bags import bags_path, read_bags, write_bags
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,14 @@ class CrossValidationFold(ABC):
 def write_test_bags(fold: CrossValidationFold, bags: PredictionTable, results: Path) -> None:
     """Write the predictions of a fold's own test bags, which are pooled with those of the other folds."""
     write_bags(bags_path(fold.path(results)), bags.subset(np.flatnonzero(bags.judged)))
+
+
+def evaluate_pooled(folds: Sequence[CrossValidationFold], results: Path) -> LevelEvaluation | None:
+    """Return the evaluation of the test bags of all folds together; None where those of one are not kept."""
+    paths = [bags_path(fold.path(results)) for fold in folds]
+    if not all(path.exists() for path in paths):
+        return None
+    return evaluate_level(PredictionTable.concatenate([read_bags(path) for path in paths]))
 
 
 F = TypeVar("F", bound=CrossValidationFold)

@@ -17,6 +17,7 @@ Work = Annotated[Path, typer.Option(help="Folder for stores and trained models."
 Results = Annotated[Path, typer.Option(help="Folder for results, one tidy CSV per run.")]
 Seeds = Annotated[str, typer.Option(help="Seeds, separated by commas.")]
 TablePath = Annotated[Path | None, typer.Option(help="Also write the Markdown to this file.")]
+Older = Annotated[bool, typer.Option("--older", help="Show rows of an earlier version of their method, marked.")]
 
 DATA = Path("../shared/data")
 RESULTS = Path("results")

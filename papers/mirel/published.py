@@ -47,12 +47,14 @@ class PublishedTable:
         title: what it shows.
         rows: its rows in order.
         not_run: why it may have no results here.
+        baseline: the preset that rows are compared with; empty for softmax on the network of each.
     """
 
     name: str
     title: str
     rows: tuple[PublishedRow, ...]
     not_run: str = ""
+    baseline: str = ""
 
     @property
     def presets(self) -> list[str]:
@@ -76,6 +78,7 @@ def published_tables() -> dict[str, PublishedTable]:
             table["title"],
             tuple(_build_row(*row, lines) for row, lines in rows_of_tables[table["table"]].items()),
             table["not_run"],
+            table["baseline"],
         )
         for table in _read_csv("published_tables.csv")
     }

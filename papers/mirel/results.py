@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -18,6 +18,10 @@ from miue.evaluation import Evaluation, LevelEvaluation, Metric
 COLUMNS = ("preset", "seed", "estimator", "level", "task", "measure", "value")
 DEFAULT = "default"  # the measure that the paper uses for the task
 END = "end"  # task of the last line: a truncated file lacks it; its value is the version of the method's numbers
+MARK = " †"
+MARKED = (
+    "† trained before the last change of its method's numbers (`papers/mirel/versions.py`), not run again since."
+)
 
 
 @dataclass(frozen=True)
@@ -65,22 +69,36 @@ def write_results(path: Path, preset: str, seed: int, version: int, results: lis
     write_rows(path, COLUMNS, [*rows, (preset, seed, "", "", END, f"miue {miue.__version__}", str(version))])
 
 
-def is_older(row: str, paths: Iterable[Path], version: int) -> bool:
-    """Return whether the files of a table's row are not of this version of its method's numbers.
+def older_rows(rows: Mapping[str, tuple[Iterable[Path], int]], *, shown: bool) -> set[str]:
+    """Return the rows of a table that are of an earlier version of their method's numbers.
+
+    Args:
+        rows: files of each row, and the version that the code comes to now.
+        shown: whether the table may show such rows, with ``MARK``.
 
     Raises:
-        StorageError: files of several versions, of which a mean would be of none.
+        StorageError: such rows are not to be shown, or a row has files of several versions.
     """
-    files = {path: _last_row(path)[-1] for path in paths if path.exists() and _is_whole(path)}
-    versions = sorted(set(files.values()))
-    if len(versions) > 1:
+    older = set()
+    for row, (paths, version) in rows.items():
+        versions = {path: _last_row(path)[-1] for path in paths if path.exists() and _is_whole(path)}
+        if len(set(versions.values())) > 1:
+            raise StorageError(
+                item=f"row {row!r}",
+                wanted="files of one version of its method's numbers",
+                got=", ".join(f"{path.name} of version {of}" for path, of in versions.items()),
+                fix=f"run again those of an earlier version than {version}",
+            )
+        if any(of != str(version) for of in versions.values()):
+            older.add(row)
+    if older and not shown:
         raise StorageError(
-            item=f"results of {row}",
-            wanted="files of one version of its numbers",
-            got=", ".join(f"{path.name} of version {of}" for path, of in files.items()),
-            fix=f"run again those of an earlier version than {version}",
+            item="the table",
+            wanted="rows of the versions that their methods have now",
+            got=f"earlier ones of {', '.join(sorted(older))}",
+            fix="run these again, or show them with a mark (--older)",
         )
-    return versions not in ([], [str(version)])
+    return older
 
 
 def read_results(path: Path, run: tuple[str, int] | None = None) -> list[Result] | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import hypot
 
 import numpy as np
+from jaxtyping import Float64
 
 from miue.evaluation import Metric
 from papers.mirel.paths import Paths
-from papers.mirel.preset import preset
+from papers.mirel.preset import preset, preset_names
 from papers.mirel.published import PublishedRow, PublishedTable
-from papers.mirel.results import DEFAULT, Result, metric_of, read_results
+from papers.mirel.results import DEFAULT, MARK, MARKED, Result, metric_of, older_rows, read_results
+from papers.mirel.stored_bags import Resamples, read_resamples, resamples_path
 
 COMMAND = "python -m papers.mirel"
 TASKS = {
@@ -29,41 +32,84 @@ BEYOND_THE_PAPER = {  # columns of a table without published numbers, by data
     "cifar10-bags": ("Acc", "Conf", "OOD-S", "OOD-T", "UE"),
 }
 OF_CLASSES = ("Acc", "AUROC")  # columns that are not averaged in UE
+RESAMPLED = {"accuracy": "accuracy", "auroc": "auroc", "conf": "confidence"}
+"""What tasks are called among resampled metrics."""
+
 LEVELS = ("bag", "instance")
 HEADINGS = {"bag": "Bag level", "instance": "Instance level"}
+SOFTMAX = "deterministic"
+CELLS = (
+    "In each cell, in %: **mean ± standard deviation over seeds** (± standard error over test bags); the"
+    " difference {of}, [its 95 % interval over test bags]; the paper's number (the difference to it in standard"
+    " deviations of both). What is over test bags is of 1,000 resamples, the same for all rows, and holds for"
+    " these trainings: a difference is more than chance where it exceeds both."
+)
 
 
-def markdown_table(table: PublishedTable, paths: Paths, seeds: Sequence[int]) -> str:
-    """Return the table as Markdown, one part per level.
+@dataclass(frozen=True)
+class Runs:
+    """What is kept of the runs of a preset.
 
-    A cell holds our mean ± standard deviation over seeds, the paper's, and the difference of the means
-    in units of both standard deviations together, (ours − paper) / √(s² + s²). Numbers are in percent.
+    Attributes:
+        results: of each seed.
+        resamples: of each seed, the numbers in resamples of the test bags; empty where one of them is not kept.
     """
+
+    results: list[list[Result]]
+    resamples: list[Resamples]
+
+
+def markdown_table(table: PublishedTable, paths: Paths, seeds: Sequence[int], *, older: bool = False) -> str:
+    """Return the table as Markdown, one part per level; ``CELLS`` says what a cell holds.
+
+    Args:
+        table: its rows.
+        paths: where results are.
+        seeds: of the runs.
+        older: show rows that were run with an earlier version of their method, with a mark.
+
+    Raises:
+        StorageError: rows of an earlier version without ``older``, or a row of several versions.
+    """
+    rows = {row.label: row for row in table.rows}
+    baselines = {label: _baseline(row, table) for label, row in rows.items()}
+    compared = [baseline.preset for baseline in baselines.values() if baseline]
+    runs = {name: _runs(name, paths, seeds) for name in dict.fromkeys([*table.presets, *compared])}
+    files = {name: ([paths.result(name, seed) for seed in seeds], preset(name).version) for name in table.presets}
+    marked = older_rows(files, shown=older)
+    option = " --older" if marked else ""
     lines = [f"## {table.name}", "", f"{table.title}. Seeds: {', '.join(map(str, seeds))}.", ""]
-    lines += [f"`{COMMAND} run {table.name}`, `{COMMAND} table {table.name}`", ""]
-    runs_of_presets = {name: _results(name, paths, seeds) for name in table.presets}
-    if table.not_run and not any(runs_of_presets.values()):
+    lines += [f"`{COMMAND} run {table.name}`, `{COMMAND} table {table.name}{option}`", ""]
+    if table.not_run and not any(runs[name].results for name in table.presets):
         lines += [table.not_run, ""]
+    parts: list[str] = []
     for level in LEVELS:
-        rows = [row for row in table.rows if level in row.paper or level in row.ood_score]
-        if not rows:
+        shown = [row for row in table.rows if level in row.paper or level in row.ood_score]
+        if not shown:
             continue
-        columns = list(rows[0].paper.get(level) or BEYOND_THE_PAPER[preset(rows[0].preset).data])
-        notes = {column: _note(column, runs_of_presets.values()) for column in columns}
-        heading = [column + notes[column] for column in columns]
-        lines += [f"### {HEADINGS[level]}", "", "| | " + " | ".join(heading) + " |"]
-        lines.append("| --- |" + " ---: |" * len(columns))
-        for row in rows:
-            runs = runs_of_presets[row.preset]
-            cells = [_cell(row, level, column, columns, runs, len(seeds)) for column in columns]
-            lines.append(f"| {row.label} | " + " | ".join(cells) + " |")
-        lines.append("")
-    if any("\\*" in line for line in lines[4:]):
-        lines += [
-            "\\* drawn from a part of the out-of-distribution images, not from all.",
-            "",
-        ]
-    return "\n".join(lines)
+        columns = list(shown[0].paper.get(level) or BEYOND_THE_PAPER[preset(shown[0].preset).data])
+        every_run = [runs[name].results for name in table.presets]
+        heading = [column + _note(column, every_run) for column in columns]
+        parts += [f"### {HEADINGS[level]}", "", "| | " + " | ".join(heading) + " |"]
+        parts.append("| --- |" + " ---: |" * len(columns))
+        for row in shown:
+            cells = [
+                _cell(row, baselines[row.label], level, column, columns, runs, len(seeds)) for column in columns
+            ]
+            mark = MARK if row.preset in marked else ""
+            parts.append(f"| {row.label}{mark} | " + " | ".join(cells) + " |")
+        parts.append("")
+    without = [row.label for row in table.rows if runs[row.preset].results and not runs[row.preset].resamples]
+    if len(without) < len([row for row in table.rows if runs[row.preset].results]):
+        of = f"to {table.baseline}" if table.baseline else "to softmax on the same network, its instances by T"
+        lines += [CELLS.format(of=of), ""]
+    if without:
+        parts += [f"No error over test bags, as predictions of bags were not kept: {'; '.join(without)}.", ""]
+    if marked:
+        parts += [MARKED, ""]
+    if any("\\*" in line for line in parts):
+        parts += ["\\* drawn from a part of the out-of-distribution images, not from all.", ""]
+    return "\n".join([*lines, *parts])
 
 
 def markdown_seeds(name: str, paths: Paths, seeds: Sequence[int]) -> str:
@@ -99,9 +145,29 @@ def _percent(results: list[Result], estimator: str, level: str, task: str) -> fl
     return float("nan") if value is None else 100 * value
 
 
-def _results(name: str, paths: Paths, seeds: Sequence[int]) -> list[list[Result]]:
-    every_run = [read_results(paths.result(name, seed), (name, seed)) for seed in seeds]
-    return [results for results in every_run if results is not None]
+def _runs(name: str, paths: Paths, seeds: Sequence[int]) -> Runs:
+    files = [paths.result(name, seed) for seed in seeds]
+    read = [(file, read_results(file, (name, seed))) for file, seed in zip(files, seeds, strict=True)]
+    done = [(file, results) for file, results in read if results is not None]
+    kept = [resamples_path(file) for file, _ in done]
+    return Runs(
+        [results for _, results in done],
+        [read_resamples(path) for path in kept] if all(path.exists() for path in kept) else [],
+    )
+
+
+def _baseline(row: PublishedRow, table: PublishedTable) -> PublishedRow | None:
+    """Return what a row is compared with, None where there is nothing, or where it is the row itself."""
+    mine, data = preset(row.preset), row.preset.split("/")[0]
+    softmax = (
+        name
+        for name in preset_names()
+        if name.startswith(f"{data}/") and (preset(name).network, preset(name).method) == (mine.network, SOFTMAX)
+    )
+    name = table.baseline or next(softmax, None)
+    if name is None or (name, preset(name).estimators[0]) == (row.preset, row.estimator):
+        return None
+    return replace(row, preset=name, estimator=preset(name).estimators[0])
 
 
 def _note(column: str, runs_of_presets: Iterable[list[list[Result]]]) -> str:
@@ -114,9 +180,16 @@ def _note(column: str, runs_of_presets: Iterable[list[list[Result]]]) -> str:
 
 
 def _cell(
-    row: PublishedRow, level: str, column: str, columns: Sequence[str], runs: list[list[Result]], wanted: int
+    row: PublishedRow,
+    baseline: PublishedRow | None,
+    level: str,
+    column: str,
+    columns: Sequence[str],
+    runs: Mapping[str, Runs],
+    wanted: int,
 ) -> str:
-    metrics = [_metric(row, level, column, columns, results) for results in runs]
+    mine = runs[row.preset]
+    metrics = [_metric(row, level, column, columns, results) for results in mine.results]
     values = [100 * metric.value for metric in metrics if metric.value is not None]
     mean_paper, std_paper = row.paper.get(level, {}).get(column, (None, None))
     paper = "" if mean_paper is None else f"<br>paper {mean_paper:.2f}"
@@ -129,17 +202,49 @@ def _cell(
     mean, std = float(np.mean(values)), float(np.std(values, ddof=1))
     if mean_paper is not None and std_paper is not None and hypot(std, std_paper) > 0:
         paper += f" ({(mean - mean_paper) / hypot(std, std_paper):+.1f})"
-    return f"**{mean:.2f} ± {std:.2f}**{count}{paper}"
+    over_bags = ""
+    if mine.resamples and len(values) == len(metrics):
+        drawn = _drawn(row, level, column, columns, mine.resamples)
+        over_bags = f" (± {np.nanstd(drawn):.2f})"
+        same = baseline is None or (level == "bag" and baseline.preset == row.preset)
+        if baseline is not None and not same and (others := runs[baseline.preset]).resamples:
+            other = [_metric(baseline, level, column, columns, results).value for results in others.results]
+            less = drawn - _drawn(baseline, level, column, columns, others.resamples)
+            low, high = np.nanpercentile(less, (2.5, 97.5))
+            over_bags += f"<br>{mean - 100 * np.mean([one for one in other if one is not None]):+.1f}"
+            over_bags += f" [{low:+.1f}, {high:+.1f}]"
+    return f"**{mean:.2f} ± {std:.2f}**{over_bags}{count}{paper}"
+
+
+def _drawn(
+    row: PublishedRow, level: str, column: str, columns: Sequence[str], every_seed: Sequence[Resamples]
+) -> Float64[np.ndarray, "resamples"]:
+    """Return a column's mean over seeds in each resample of the test bags, in %."""
+    if column == "UE":
+        return np.mean([_drawn(row, level, part, columns, every_seed) for part in _of_ue(columns)], axis=0)
+    task, measure = _task(row, level, column)
+    level_and_estimator = level if level == "bag" else f"{level}, {row.estimator}"
+    kind = RESAMPLED.get(task) or (task if measure == DEFAULT else task.replace("ood ", "detection ", 1))
+    start = f"{level_and_estimator}, {kind.removesuffix('*')}"
+    return 100 * np.mean(
+        [next(v for k, v in drawn.items() if k.startswith(start)) for drawn in every_seed], axis=0
+    )
+
+
+def _of_ue(columns: Sequence[str]) -> list[str]:
+    """Return the columns that UE is the mean of: the table's others that are of uncertainty."""
+    return [column for column in columns if column not in ("UE", *OF_CLASSES)]
+
+
+def _task(row: PublishedRow, level: str, column: str) -> tuple[str, str]:
+    """Return task and measure; a row with a score of its own detects out-of-distribution items with that."""
+    task = row.tasks.get(column) or TASKS[column]
+    return task, row.ood_score.get(level, DEFAULT) if task.startswith("ood ") else DEFAULT
 
 
 def _metric(row: PublishedRow, level: str, column: str, columns: Sequence[str], results: list[Result]) -> Metric:
-    """Return one seed's number; UE is the mean of the table's other columns that are of uncertainty.
-
-    A row with a score of its own detects out-of-distribution items with that.
-    """
+    """Return one seed's number."""
     if column == "UE":
-        parts = [other for other in columns if other != column and other not in OF_CLASSES]
-        return Metric.mean_of([_metric(row, level, part, columns, results) for part in parts])
-    task = row.tasks.get(column) or TASKS[column]
-    measure = row.ood_score.get(level, DEFAULT) if task.startswith("ood ") else DEFAULT
+        return Metric.mean_of([_metric(row, level, part, columns, results) for part in _of_ue(columns)])
+    task, measure = _task(row, level, column)
     return metric_of(results, row.estimator, level, task, measure)

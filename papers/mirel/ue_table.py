@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from miue.methods.base import BAG_OF_ONE, RESIDUAL
-from papers.mirel.results import DEFAULT, Result, mean_and_std, metric_of, read_results
+from papers.mirel.preset import preset
+from papers.mirel.results import DEFAULT, MARK, MARKED, Result, mean_and_std, metric_of, older_rows, read_results
 
 ERRORS = ("error_probability", DEFAULT)
 """By which measure errors are detected, the first that there is; see error_measure_choice.
@@ -55,18 +56,24 @@ ROWS = {
 HEAD = "| | seeds | bag Acc | Conf | OOD | UE | instance Acc, R | T | Conf, R | T | OOD | UE, R | T |"
 
 
-def ue_table(results: Path) -> str:
+def ue_table(results: Path, *, older: bool = False) -> str:
     """Return the table in Markdown, a target that is reached in bold, of the seeds that are there.
 
+    Args:
+        results: the folder.
+        older: show rows of an earlier version of their method, with a mark.
+
     Raises:
-        StorageError: a file of results that is not one.
+        StorageError: a file of results that is not one, or rows as ``older_rows`` refuses them.
     """
-    return "\n".join([HEAD, f"| --- |{' ---: |' * 12}", *_rows(results)])
+    files = {folder: sorted((results / folder).glob("*.csv")) for folder in ROWS.values()}
+    marked = older_rows({folder: (paths, preset(folder).version) for folder, paths in files.items()}, shown=older)
+    return "\n".join([HEAD, f"| --- |{' ---: |' * 12}", *_rows(files, marked), *(["", MARKED] if marked else [])])
 
 
-def _rows(results: Path) -> Iterator[str]:
+def _rows(files: Mapping[str, Sequence[Path]], marked: Collection[str]) -> Iterator[str]:
     for title, folder in ROWS.items():
-        paths = sorted((results / folder).glob("*.csv"))
+        paths = files[folder]
         read = [read_results(path, (folder, int(path.stem))) for path in paths if path.stem.isdecimal()]
         of_seeds = [one for one in read if one is not None]
         by_t = _detections(of_seeds, BAG_OF_ONE, "instance")
@@ -80,7 +87,7 @@ def _rows(results: Path) -> Iterator[str]:
                 _cell(by_t, "ood"),
                 *(_cell(by, "ue", TARGETS["instance"]) for by in (by_r, by_t)),
             ]
-            yield f"| {title} | {len(bags)} | {' | '.join(cells)} |"
+            yield f"| {title}{MARK if folder in marked else ''} | {len(bags)} | {' | '.join(cells)} |"
 
 
 def _detections(of_seeds: Sequence[list[Result]], estimator: str, level: str) -> list[Detection]:

@@ -7,17 +7,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from fast import slow_but
 from test_cifar10_bags import write_strips
 from typer.testing import CliRunner
 
 from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
+from miue.bags.ood_flags import OodFlags
 from miue.common.errors import ConfigError, StorageError
 from miue.datasets.image_shifts import shifted_copies
+from miue.distributions import Categorical
 from miue.io.store.store import read_store, read_store_summary
 from miue.pathology.stain_shifts import ALL_SHIFTS, StainShift
+from miue.predictions.table import PredictionTable
 from papers.mirel.cli import app
-from papers.mirel.folds import missing
+from papers.mirel.folds import missing, write_test_bags
 from papers.mirel.nuclei import experiment as nuclei
 from papers.mirel.nuclei.bags import ARCHIVE, nuclei_bags
 from papers.mirel.nuclei.experiment import FOLDS, METHOD_SETUPS, Fold, all_folds, evaluate_fold, fold_of
@@ -186,11 +191,11 @@ def test_what_is_done_is_not_done_again(source: Path, tmp_path: Path, monkeypatc
 
     def evaluated(fold: Fold, bags: BagDataset, results: Path, device: str) -> None:
         done.append(fold)
-        write_results(fold.path(results), *fold.run, 1, [])
+        write_results(fold.path(results), *fold.run, 2, [])
 
     monkeypatch.setattr(nuclei, "evaluate_fold", evaluated)
     first = Fold("mirel", 42, 0).path(tmp_path)
-    write_results(first, "nuclei/mirel/fold-0", 42, 1, [Result("residual", "bag", "auroc", "default", 0.5)])
+    write_results(first, "nuclei/mirel/fold-0", 42, 2, [Result("residual", "bag", "auroc", "default", 0.5)])
     words = ("nuclei", "run", "--source", source, "--results", tmp_path, "--seeds", "42,17", "--method", "mirel")
     result = run(*words)
     assert result.exit_code == 0, result.output
@@ -209,10 +214,10 @@ def test_the_table_is_mean_over_folds_then_mean_and_deviation_over_whole_repetit
             rows = [Result("bag-of-one", "bag", "auroc", "default", float(value))]
             rows.append(Result("bag-of-one", "bag", "accuracy", "default", accuracy))
             rows.append(Result("bag-of-one", "bag", "ood hed-strong", "knn_mean", 0.75))
-            write_results(Fold("i-edl", seed, fold).path(tmp_path), f"nuclei/i-edl/fold-{fold}", seed, 1, rows)
+            write_results(Fold("i-edl", seed, fold).path(tmp_path), f"nuclei/i-edl/fold-{fold}", seed, 2, rows)
     for fold in range(FOLDS - 1):  # not a whole repetition
         rows = [Result("bag-of-one", "bag", "auroc", "default", 0.0)]
-        write_results(Fold("i-edl", 26, fold).path(tmp_path), f"nuclei/i-edl/fold-{fold}", 26, 1, rows)
+        write_results(Fold("i-edl", 26, fold).path(tmp_path), f"nuclei/i-edl/fold-{fold}", 26, 2, rows)
     page = run("nuclei", "table", "--results", tmp_path, "--out", tmp_path / "page.md").output
     assert page == (tmp_path / "page.md").read_text() == nuclei_page(tmp_path, [42, 17, 26, 50, 82])
     (row,) = [line for line in page.splitlines() if line.startswith("| I-EDL | 2 |")]
@@ -225,6 +230,30 @@ def test_the_table_is_mean_over_folds_then_mean_and_deviation_over_whole_repetit
     assert "| MIREL | 0 | — | — |" in page
     assert page.count("| MIREL |") == 1
     assert "; I-EDL 10 10 9 0 0;" in page
+
+
+def test_confidence_and_calibration_of_bags_are_of_all_folds_together(tmp_path: Path) -> None:
+    for number in range(FOLDS):  # in each fold no bag is wrong but in the first two, where the least sure one is
+        fold = Fold("deterministic", 42, number)
+        write_results(
+            fold.path(tmp_path), *fold.run, fold.version, [Result("bag-of-one", "bag", "ece", "default", 0.5)]
+        )
+        sure, label = np.array([0.6, 0.9]), np.array([0 if number < 2 else 1, 1])
+        table = PredictionTable(
+            Categorical(torch.tensor(np.stack([1 - sure, sure], 1))),
+            np.array([f"{number}-{bag}" for bag in range(2)], object),
+            Labels.of(label),
+            OodFlags.all_in(2),
+            np.full(2, "", object),
+        )
+        write_test_bags(fold, table, tmp_path)
+    page = nuclei_page(tmp_path, [42])
+    (row,) = [line for line in page.splitlines() if line.startswith("| softmax | 1 |")]
+    conf, ece, aurc = (cell.strip() for cell in row.split("|")[6:9])
+    assert conf == f"{1 - 0.5 * 8 / 18:.3f}"  # the two wrong ones against 18, of which 8 are as unsure
+    assert ece == f"{0.5 * (0.8 - 0.6) + 0.5 * (1 - 0.9):.3f}"
+    assert 0 < float(aurc) < 0.1
+    assert "| softmax, at most 80 epochs | 0 | — | — | — | — | — | — |" in page
 
 
 @pytest.mark.long

@@ -22,7 +22,7 @@ from papers.mirel.paths import Paths
 from papers.mirel.preset import build_preset, read_preset_table
 from papers.mirel.results import Result, metric_of, read_results, write_results
 from papers.mirel.runner import missing, run_all
-from papers.mirel.stored_bags import bags_path, read_bags, read_resamples, resamples_path
+from papers.mirel.stored_bags import bags_path, read_bags, read_resamples, resamples_path, write_resamples
 from papers.mirel.stores import store_of
 from papers.mirel.tables import TASKS, markdown_seeds, markdown_table
 
@@ -138,7 +138,7 @@ def test_names_that_do_not_exist_are_answered_with_the_nearest() -> None:
 def test_results_come_back_and_half_written_ones_count_as_missing(paths: Paths) -> None:
     results = [Result("residual", "bag", "conf", "default", 0.5), Result("residual", "bag", "ue", "default", None)]
     path = paths.result("mnist/abmil-mirel", 42)
-    write_results(path, "mnist/abmil-mirel", 42, 1, results)
+    write_results(path, "mnist/abmil-mirel", 42, 2, results)
     assert read_results(path) == results
     assert missing(["mnist/abmil-mirel"], [42, 17], paths) == [("mnist/abmil-mirel", 17)]
     path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
@@ -148,7 +148,7 @@ def test_results_come_back_and_half_written_ones_count_as_missing(paths: Paths) 
 
 def test_results_that_are_cut_anywhere_count_as_missing(paths: Paths) -> None:
     path = paths.result("mnist/abmil-mirel", 42)
-    write_results(path, "mnist/abmil-mirel", 42, 1, [Result("residual", "bag", "conf", "default", 0.5)])
+    write_results(path, "mnist/abmil-mirel", 42, 2, [Result("residual", "bag", "conf", "default", 0.5)])
     whole = path.read_bytes()
     for end in range(len(whole)):
         path.write_bytes(whole[:end])
@@ -158,16 +158,16 @@ def test_results_that_are_cut_anywhere_count_as_missing(paths: Paths) -> None:
 def test_results_of_another_run_or_of_two_are_refused(paths: Paths) -> None:
     results, name = [Result("residual", "bag", "conf", "default", 0.5)], "mnist/abmil-mirel"
     mine, other = paths.result(name, 42), paths.result(name, 17)
-    write_results(other, name, 17, 1, results)
+    write_results(other, name, 17, 2, results)
     mine.write_bytes(other.read_bytes())
     with pytest.raises(StorageError, match="those of mnist/abmil-mirel, seed 42, alone, got .*seed 17"):
         markdown_table(published_table("table-mnist"), paths, [42, 17])
     with pytest.raises(StorageError, match="remove the file and run again"):
         missing([name], [42], paths)
-    write_results(mine, "mnist/abmil-i-edl", 42, 1, results)
+    write_results(mine, "mnist/abmil-i-edl", 42, 2, results)
     with pytest.raises(StorageError, match="got mnist/abmil-i-edl, seed 42"):
         markdown_seeds(name, paths, [42])
-    write_results(mine, name, 42, 1, results)
+    write_results(mine, name, 42, 2, results)
     lines = mine.read_text().splitlines()
     mine.write_text("\n".join([*lines[:-1], *other.read_text().splitlines()[1:]]) + "\n")
     with pytest.raises(StorageError, match="results of one preset and seed, got .*seed 17, .*seed 42"):
@@ -175,6 +175,51 @@ def test_results_of_another_run_or_of_two_are_refused(paths: Paths) -> None:
     mine.write_text("\n".join(lines).replace("0.500000", "nan") + "\n")
     with pytest.raises(StorageError, match="nan for conf of bags"):
         read_results(mine)
+
+
+def test_a_table_is_of_one_version_of_its_methods_numbers(paths: Paths) -> None:
+    results, table = (
+        [Result("residual", "bag", "conf", "default", 0.5)],
+        published_table("apx-table-mnist-red-loss"),
+    )
+    with_red, without = "mnist/abmil-mirel", "mnist/abmil-mirel-no-red"
+    write_results(paths.result(with_red, 42), with_red, 42, preset(with_red).version, results)
+    write_results(paths.result(without, 42), without, 42, preset(without).version - 1, results)
+    with pytest.raises(StorageError, match=f"earlier ones of {without}; .*--older"):
+        markdown_table(table, paths, [42])
+    shown = markdown_table(table, paths, [42], older=True)
+    assert "| without RED † | " in shown and "| with RED | " in shown and "\n† trained before" in shown
+    write_results(paths.result(without, 17), without, 17, preset(without).version, results)
+    with pytest.raises(StorageError, match=f"{without}.*one version.*42.csv of version 1, 17.csv of version 2"):
+        markdown_table(table, paths, [42, 17], older=True)
+
+
+def test_a_cell_has_both_kinds_of_error_and_the_paired_difference(paths: Paths) -> None:
+    table, names = published_table("apx-table-mnist-gated-attn"), ("mnist/gated-abmil-mirel", "mnist/abmil-mirel")
+    shared = np.linspace(-0.1, 0.1, 1000)  # what makes a resample hard for both
+    for name, value, own in zip(names, (0.8, 0.7), (0.01, 0.0), strict=True):
+        for seed, shift in ((42, 0.0), (17, 0.02)):
+            results = [
+                Result("residual", level, task, "default", value + shift)
+                for level in ("bag", "instance")
+                for task in ("accuracy", "conf", "ood fmnist", "ood kmnist-test")
+            ]
+            write_results(paths.result(name, seed), name, seed, preset(name).version, results)
+            drawn = value + shift + shared + own * np.tile((-1, 1), 500)
+            starts = ("bag", "instance, residual")
+            kinds = ("accuracy", "confidence", "ood fmnist", "ood kmnist-test")
+            resamples = {f"{start}, {kind}": drawn for start in starts for kind in kinds}
+            write_resamples(resamples_path(paths.result(name, seed)), resamples)
+    lines = markdown_table(table, paths, [42, 17]).splitlines()
+    gated, standard = (
+        next(one for one in lines if one.startswith(f"| {row} attention")) for row in ("gated", "standard")
+    )
+    cell = "**81.00 ± 1.41** (± 5.87)<br>+10.0 [+9.0, +11.0]"  # of the mean over seeds; what both share cancels
+    assert gated.count(cell) == 5 and standard.count("**71.00 ± 1.41** (± 5.78)<br>paper") == 5
+    assert any("the difference to mnist/abmil-mirel, [its 95 % interval" in line for line in lines)
+    resamples_path(paths.result(names[0], 17)).unlink()
+    without = markdown_table(table, paths, [42, 17])
+    assert "predictions of bags were not kept: gated attention." in without and "<br>+10.0" not in without
 
 
 def test_a_task_with_a_star_is_the_one_that_begins_so() -> None:
@@ -190,7 +235,7 @@ def test_a_table_shows_ours_the_papers_and_the_difference(paths: Paths) -> None:
             for level in ("bag", "instance")
             for task in ("accuracy", "conf", "ood fmnist", "ood kmnist-test", "ue")
         ]
-        write_results(paths.result("mnist/abmil-mirel", seed), "mnist/abmil-mirel", seed, 1, results)
+        write_results(paths.result("mnist/abmil-mirel", seed), "mnist/abmil-mirel", seed, 2, results)
     text = markdown_table(published_table("table-mnist"), paths, [42, 17])
     row = next(line for line in text.splitlines() if line.startswith("| ABMIL + MIREL"))
     # OOD-F: ours 82 ± 2.83, paper 92.84 ± 0.60
@@ -210,7 +255,7 @@ def test_a_table_beyond_the_paper_shows_ours_alone(paths: Paths) -> None:
     results += [
         Result("residual", "bag", task, "combined_mean", 1.0) for task in ("ood fmnist", "ood kmnist-test")
     ]
-    write_results(paths.result(name, 42), name, 42, 1, results)
+    write_results(paths.result(name, 42), name, 42, 2, results)
     text = markdown_table(published_table("mnist-combined"), paths, [42])
     assert "| | Acc | Conf | OOD-F | OOD-K\\* | UE |" in text
     assert "| DSMIL, routing of the paper | **90.00** | **80.00** | **100.00** | **100.00** | **93.33** |" in text
@@ -224,7 +269,7 @@ def test_ue_is_the_mean_of_the_tables_own_columns_and_what_is_undefined_is_not_c
     results = [Result("residual", "bag", task, "default", value) for task, value in values.items()]
     results += [Result("residual", "instance", task, "default", None) for task in values]
     name = "camelyon16-blur/abmil-mirel"
-    write_results(paths.result(name, 42), name, 42, 1, results)
+    write_results(paths.result(name, 42), name, 42, 2, results)
     text = markdown_table(published_table("apx-c16-shift"), paths, [42])
     assert "Not run here" not in text
     bags, instances = (line for line in text.splitlines() if line.startswith("| MIREL, blur"))
@@ -243,7 +288,7 @@ def test_ue_leaves_accuracy_and_the_auroc_of_classes_out(paths: Paths) -> None:
     values = {"accuracy": 0.99, "auroc": 0.98, "conf": 0.5, "ood prad": 0.7}
     results = [Result("attention", "instance", task, "default", value) for task, value in values.items()]
     name = "camelyon16-prad/abmil-i-edl"
-    write_results(paths.result(name, 42), name, 42, 1, results)
+    write_results(paths.result(name, 42), name, 42, 2, results)
     text = markdown_table(published_table("apx-table-c16-ins"), paths, [42])
     row = next(line for line in text.splitlines() if line.startswith("| I-EDL, a_k"))
     shown = [cell.split("<")[0].strip(" *") for cell in row.split("|")[2:-1]]
@@ -266,7 +311,7 @@ def test_every_seed_is_shown_with_mean_and_deviation(paths: Paths) -> None:
             for level in ("bag", "instance")
             for task in ("accuracy", "conf", "ood fmnist", "ue")
         ]
-        write_results(paths.result("mnist/abmil-mirel", seed), "mnist/abmil-mirel", seed, 1, results)
+        write_results(paths.result("mnist/abmil-mirel", seed), "mnist/abmil-mirel", seed, 2, results)
     text = markdown_seeds("mnist/abmil-mirel", paths, [42, 17, 26])
     assert "| 17 | 84.00 | 84.00 | 84.00 | 84.00 |" in text
     assert "| **mean ± std** | **82.00 ± 2.83** |" in text

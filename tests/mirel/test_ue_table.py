@@ -29,7 +29,7 @@ def write(folder: Path, seed: int, *, conf: float, by_error: float) -> None:
             Result(estimator, level, "ood kmnist-test", score, 0.9),
             Result(estimator, level, "ood kmnist-test", "default", 0.1),
         ]
-    write_results(folder / f"{seed}.csv", "/".join(folder.parts[-2:]), seed, 1, results)
+    write_results(folder / f"{seed}.csv", "/".join(folder.parts[-2:]), seed, 2, results)
 
 
 def test_bags_count_errors_by_their_probability_r_by_error_confidence_and_t_by_the_papers_measure(

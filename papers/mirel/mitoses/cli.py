@@ -18,6 +18,7 @@ from papers.mirel.options import (
     ALL_SEEDS,
     DATA,
     RESULTS,
+    Older,
     Results,
     Seeds,
     Source,
@@ -77,8 +78,10 @@ def mitoses_run(
 
 
 @mitoses_app.command("table")
-def mitoses_table(results: Results = RESULTS, seeds: Seeds = ALL_SEEDS, out: TablePath = None) -> None:
+def mitoses_table(
+    results: Results = RESULTS, seeds: Seeds = ALL_SEEDS, older: Older = False, out: TablePath = None
+) -> None:
     """Print errors and warnings on each scanner by method as Markdown."""
     from papers.mirel.mitoses.table import mitoses_page
 
-    print_markdown(mitoses_page(results, parse_seeds(seeds)), out)
+    print_markdown(mitoses_page(results, parse_seeds(seeds), older=older), out)

@@ -17,6 +17,7 @@ from papers.mirel.options import (
     ALL_SEEDS,
     DATA,
     RESULTS,
+    Older,
     Results,
     Seeds,
     Source,
@@ -108,8 +109,10 @@ def nuclei_detect_shifts(
 
 
 @nuclei_app.command("table")
-def nuclei_table(results: Results = RESULTS, seeds: Seeds = ALL_SEEDS, out: TablePath = None) -> None:
+def nuclei_table(
+    results: Results = RESULTS, seeds: Seeds = ALL_SEEDS, older: Older = False, out: TablePath = None
+) -> None:
     """Print mean ± standard deviation over repetitions, beside published numbers, as Markdown."""
     from papers.mirel.nuclei.table import nuclei_page
 
-    print_markdown(nuclei_page(results, parse_seeds(seeds)), out)
+    print_markdown(nuclei_page(results, parse_seeds(seeds), older=older), out)

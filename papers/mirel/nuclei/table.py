@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from miue.evaluation import LevelEvaluation, Metric
 from miue.pathology.stain_shifts import ALL_SHIFTS
-from papers.mirel.nuclei.experiment import FOLDS, METHOD_SETUPS, Fold
+from papers.mirel.folds import evaluate_pooled
+from papers.mirel.nuclei.experiment import FOLDS, METHOD_SETUPS, Fold, version_of_setup
 from papers.mirel.nuclei.shift_detection import (
     CALIBRATION_BAGS,
     FALSE_ALARMS,
@@ -18,7 +20,7 @@ from papers.mirel.nuclei.shift_detection import (
     read_detections,
 )
 from papers.mirel.nuclei.shifts import NUCLEI_SHIFTS
-from papers.mirel.results import DEFAULT, Result, mean_and_std, metric_of, read_results
+from papers.mirel.results import DEFAULT, MARK, MARKED, Result, mean_and_std, metric_of, older_rows, read_results
 
 COMMAND = "python -m papers.mirel nuclei"
 PUBLISHED = (
@@ -26,6 +28,13 @@ PUBLISHED = (
     ("best of those published", "0.927", "0.983"),
 )
 """Accuracy and AUC in PMC10072016, Table 6: 100 images of CRCHistoPhenotypes, not these 98 bags."""
+
+POOLED: dict[str, Callable[[LevelEvaluation], Metric]] = {
+    "Conf.": lambda pooled: pooled.confidence.auroc,
+    "ECE": lambda pooled: pooled.metrics["ece"],
+    "AURC": lambda pooled: pooled.metrics["aurc"],
+}
+"""What is computed of the bags of all folds together."""
 
 DISTANCES = {
     "bag": ("knn_mean", "statistics_mean", "combined_mean"),
@@ -36,13 +45,30 @@ Folds = dict[str, dict[int, list[list[Result]]]]
 """Results of each method, repetition and fold."""
 
 
-def nuclei_page(results: Path, seeds: Sequence[int]) -> str:
+def nuclei_page(results: Path, seeds: Sequence[int], *, older: bool = False) -> str:
     """Return the page as Markdown: a number is the mean over the folds of a repetition, then mean ± standard
-    deviation over repetitions; repetitions that lack a fold are left out and counted."""
+    deviation over repetitions; repetitions that lack a fold are left out and counted.
+
+    Args:
+        results: the folder.
+        seeds: of the repetitions.
+        older: show methods that were run with an earlier version of them, with a mark.
+
+    Raises:
+        StorageError: a file of results that is not one, or rows as ``older_rows`` refuses them.
+    """
     folds = {method: _whole_repetitions(results, method, seeds) for method in METHOD_SETUPS}
+    files = {
+        method: (
+            [fold.path(results) for seed in of for fold in _repetition(method, seed)],
+            version_of_setup(method),
+        )
+        for method, of in folds.items()
+    }
+    marked = older_rows(files, shown=older)
     parts = (
-        _heading(results, seeds),
-        _bags(folds),
+        _heading(results, seeds, marked),
+        _bags(folds, results, marked),
         _instances(folds),
         _shifts(folds),
         _shift_detections(results, seeds),
@@ -50,7 +76,7 @@ def nuclei_page(results: Path, seeds: Sequence[int]) -> str:
     return "\n".join(line for part in parts for line in part)
 
 
-def _heading(results: Path, seeds: Sequence[int]) -> list[str]:
+def _heading(results: Path, seeds: Sequence[int], marked: Collection[str]) -> list[str]:
     done = {
         method: [sum(Fold(method, seed, fold).path(results).exists() for fold in range(FOLDS)) for seed in seeds]
         for method in METHOD_SETUPS
@@ -60,10 +86,11 @@ def _heading(results: Path, seeds: Sequence[int]) -> list[str]:
         "# Nuclei-bags",
         "",
         f"98 bags in {FOLDS} folds; a repetition is a seed. How it is run and what the data are: docs/nuclei.md.",
-        "A number is the mean over folds, then mean ± standard deviation over whole repetitions. A fold in which",
-        "it is undefined (Conf. where no bag was wrong) is left out.",
+        "A number is the mean over folds, then mean ± standard deviation over whole repetitions; Conf., ECE and",
+        "AURC of bags are of the test bags of all folds together, as the ten of one fold are too few for them.",
+        *(["", MARKED] if marked else []),
         "",
-        f"`{COMMAND} run`, `{COMMAND} table --out results/nuclei/README.md`",
+        f"`{COMMAND} run`, `{COMMAND} table{' --older' if marked else ''} --out results/nuclei/README.md`",
         "",
         f"Folds done with seeds {', '.join(map(str, seeds))}: {folds}.",
         "",
@@ -73,26 +100,41 @@ def _heading(results: Path, seeds: Sequence[int]) -> list[str]:
 def _whole_repetitions(results: Path, method: str, seeds: Sequence[int]) -> dict[int, list[list[Result]]]:
     whole = {}
     for seed in seeds:
-        folds = [Fold(method, seed, number) for number in range(FOLDS)]
-        read = [of_fold for fold in folds if (of_fold := read_results(fold.path(results), fold.run)) is not None]
+        read = [
+            of_fold
+            for fold in _repetition(method, seed)
+            if (of_fold := read_results(fold.path(results), fold.run)) is not None
+        ]
         if len(read) == FOLDS:
             whole[seed] = read
     return whole
+
+
+def _repetition(method: str, seed: int) -> list[Fold]:
+    return [Fold(method, seed, number) for number in range(FOLDS)]
 
 
 def _run(folds: Folds) -> Folds:
     return {method: repetitions for method, repetitions in folds.items() if repetitions}
 
 
-def _bags(folds: Folds) -> list[str]:
-    tasks = {"accuracy": "accuracy", "AUC": "auroc", "NLL": "nll", "ECE": "ece"}
-    lines = ["## Bags", "", f"| | repetitions | {' | '.join(tasks)} |", "| --- |" + " ---: |" * (1 + len(tasks))]
+def _bags(folds: Folds, results: Path, marked: Collection[str]) -> list[str]:
+    tasks = {"accuracy": "accuracy", "AUC": "auroc", "NLL": "nll"}
+    columns = [*tasks, *POOLED]
+    lines = ["## Bags", "", f"| | repetitions | {' | '.join(columns)} |"]
+    lines.append("| --- |" + " ---: |" * (1 + len(columns)))
     for title, accuracy, area in PUBLISHED:
-        lines.append(f"| {title} | | {accuracy} | {area} | | |")
+        lines.append(f"| {title} | | {accuracy} | {area} |" + " |" * len(columns[2:]))
     for method, repetitions in folds.items():
         estimator = METHOD_SETUPS[method].estimators[0]
         cells = [_cell(repetitions, estimator, "bag", task) for task in tasks.values()]
-        lines.append(f"| {METHOD_SETUPS[method].title} | {len(repetitions)} | {' | '.join(cells)} |")
+        pooled = [evaluate_pooled(_repetition(method, seed), results) for seed in repetitions]
+        for of in POOLED.values():
+            values = [value for one in pooled if one is not None and (value := of(one).value) is not None]
+            cells.append(mean_and_std(values) if len(values) == len(repetitions) else "—")
+        title = METHOD_SETUPS[method].title + (MARK if method in marked else "")
+        lines.append(f"| {title} | {len(repetitions)} | {' | '.join(cells)} |")
+    lines += ["", "—: the predictions of the test bags of these folds were not kept."]
     note = "Published: PMC10072016, Table 6, on 100 images of the same source, cut otherwise: near, not the same."
     return [*lines, "", note, ""]
 

@@ -252,11 +252,11 @@ def choose(
 
 
 @app.command("ue")
-def ue(results: Results = RESULTS, older: Older = False) -> None:
+def ue(results: Results = RESULTS, older: Older = False, out: TablePath = None) -> None:
     """Print UE of MNIST-bags by network, OOD detected by `combined`, from the results that are there."""
     from papers.mirel.ue_table import ue_table
 
-    say(ue_table(results, older=older))
+    print_markdown(ue_table(results, older=older), out)
 
 
 @app.command("shift-scores")

@@ -53,6 +53,15 @@ ROWS = {
 }
 """The folder of results of each row."""
 
+TITLE = """## ue
+
+UE on test bags of MNIST-bags, MIREL unless stated otherwise: mean ± standard deviation over seeds, in %. Conf. is
+by the error probability, OOD (mean of FMNIST and KMNIST) by `combined`; instances by R and by T. A model has the
+error probability of instances by one estimator, R of MIREL and T of softmax and SNGP; errors by T of MIREL are
+detected by max alpha. Bold: bag UE of at least 95.5, instance UE of at least 94.5.
+
+`python -m papers.mirel ue --older --out results/tables/ue.md`
+"""
 HEAD = "| | seeds | bag Acc | Conf | OOD | UE | instance Acc, R | T | Conf, R | T | OOD | UE, R | T |"
 
 
@@ -68,7 +77,9 @@ def ue_table(results: Path, *, older: bool = False) -> str:
     """
     files = {folder: sorted((results / folder).glob("*.csv")) for folder in ROWS.values()}
     marked = older_rows({folder: (paths, preset(folder).version) for folder, paths in files.items()}, shown=older)
-    return "\n".join([HEAD, f"| --- |{' ---: |' * 12}", *_rows(files, marked), *(["", MARKED] if marked else [])])
+    return "\n".join(
+        [TITLE, HEAD, f"| --- |{' ---: |' * 12}", *_rows(files, marked), *(["", MARKED] if marked else []), ""]
+    )
 
 
 def _rows(files: Mapping[str, Sequence[Path]], marked: Collection[str]) -> Iterator[str]:

@@ -12,8 +12,8 @@ from miue.common.arguments import checked
 from miue.datasets.drawing import Pool, check_splits, draw_bags, drawn_dataset, with_ood_instances
 
 TARGET = 9
-SIZES = {"train": 300, "validation": 80, "calibration": 100, "test": 200}
-IMAGES = {"train": 1000, "validation": 300, "calibration": 200, "test": 297}
+SIZES = {"train": 300, "validation": 80, "calibration": 200, "test": 200}
+IMAGES = {"train": 1000, "validation": 300, "test": 497}
 SEEDS = {"train": 98, "validation": 97, "calibration": 94, "test": 96}
 PATCHES = 3000
 _SHUFFLE_SEED = 95
@@ -25,8 +25,9 @@ def digits_bags(
 ) -> BagDataset:
     """Draw bags of 8×8 handwritten digits, which are positive if they contain a 9, and out-of-distribution bags.
 
-    The 1,797 digits are divided among the splits, so that no image is in two of them. The out-of-distribution
-    test bags contain 8×8 patches of the two photographs in scikit-learn, in gray.
+    The 1,797 digits are divided into those for training, for validation, and for calibration and test, whose bags
+    are thereby exchangeable. The out-of-distribution test bags contain 8×8 patches of the two photographs in
+    scikit-learn, in gray.
 
     Args:
         splits: which splits to draw; by default all that ``sizes`` names.
@@ -64,7 +65,7 @@ def _digit_pools() -> dict[str, Pool]:
         chosen = order[start : start + count]
         pools[split] = Pool(images[chosen], digits.target[chosen].astype(np.int64))
         start += count
-    return pools
+    return {**pools, "calibration": pools["test"]}
 
 
 def _photograph_patches(random: np.random.RandomState) -> Pool:

@@ -9,11 +9,13 @@ COPY src src
 RUN python -m build --wheel --outdir /wheels .
 
 FROM python:3.11-slim
+# the address of PyTorch's wheels without CUDA makes the image smaller
+ARG PIP_EXTRA_INDEX_URL
 COPY constraints.txt /tmp/constraints.txt
 COPY --from=wheel /wheels /tmp/wheels
 RUN wheel=$(ls /tmp/wheels/*.whl) \
     && pip install --no-cache-dir --constraint /tmp/constraints.txt \
-        --extra-index-url https://download.pytorch.org/whl/cpu "miue[slides,pandas] @ file://$wheel" \
+        "miue[slides,pandas] @ file://$wheel" \
     && rm -r /tmp/wheels /tmp/constraints.txt \
     && useradd --create-home miue \
     && install --directory --mode 1777 /data

@@ -33,7 +33,7 @@ SETTINGS = {
     "lr_patience": 5,
 }
 METHODS = {"softmax": "softmax", "mirel": "MIREL"}
-DEFERRAL = DeferralGoal(max_error=0.05, confidence=0.95)
+DEFERRAL = DeferralGoal(max_error=0.1, confidence=0.9)
 DEFERRED = 0.1  # share of the bags that a person looks at in the comparison, the least certain ones
 OOD_SET = "photographs"
 

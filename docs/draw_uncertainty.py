@@ -44,15 +44,9 @@ def main() -> None:
     of_known = predicted["test"].bags
     enough = known.sizes >= 6
     entropy = of_known.uncertainties()["expected_entropy"]
-    sure = int(np.flatnonzero(enough & (entropy <= np.quantile(entropy[enough], 0.1)))[0])
     between = int(np.argmax(np.where(enough, entropy, -1)))
     strange = int(np.flatnonzero(foreign.sizes >= 6)[0])
-    chosen = {
-        "sure": ("test", sure),
-        "between": ("test", between),
-        "photographs": ("photographs", strange),
-        "rotation": ("rotation", sure),
-    }
+    chosen = {"between": ("test", between), "photographs": ("photographs", strange)}
     limits = _limits(predicted)
     for name, (group, bag) in chosen.items():
         figure = bag_rows(predicted[group], bag, groups[group].batch([bag]).instances.numpy(), limits)

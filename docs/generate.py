@@ -1,18 +1,19 @@
-"""Write docs/cli.md from the commands' help and docs/parts.md from the registries; with --check, only compare."""
+"""Write docs/cli.md and the end of docs/choosing.md from commands and registries; with --check, only compare."""
 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from typer.main import get_command
-from typer.testing import CliRunner
 
 from miue.cli import app
-from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS, READERS
+from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS
 from miue.common.registry import Registry
 from miue.common.tables import read_rows
 from miue.distributions.measures import MEASURES
@@ -21,7 +22,6 @@ from miue.model.options import option_parameters
 from miue.model.part import find_part
 
 COMMANDS = (
-    (),
     ("demo",),
     ("data", "make"),
     ("data", "tile"),
@@ -53,40 +53,68 @@ COMMANDS = (
     ("hub", "pull"),
 )
 
+CLI_HEAD = """# Commands
+
+Generated from the source. `miue COMMAND --help` shows the same. Options of several commands with one meaning are
+listed first. An option of which several values make sense can be repeated, or takes values separated by commas.
+"""
+REPEATED = re.compile(r" Repeat it(, or separate values by commas)?\.( Repeated names may hold commas\.)?")
 MIL_CHECKS = Path(__file__).parents[1] / "results" / "checks" / "mil.csv"
 MIL_TEST = ("single-concept", "300")  # test and training bags that every network was checked with
-HEAD = """# Networks, encoders, methods, measures and settings by name
-
-Generated from the source. These names and options hold on the command line, in `miue.train` and in the
-scikit-learn classifier; [a part of your own](howto/own_network.md) is passed in the same way.
-"""
+GENERATED = "<!-- docs/generate.py writes what follows from the source -->\n"
 
 
-def paths_of(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the words of every command that is no group."""
+def paths_of(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the words of every command that is no group, and the command."""
     if not hasattr(command, "commands"):
-        yield path
+        yield path, command
     for name, below in getattr(command, "commands", {}).items():
         yield from paths_of(below, (*path, name))
 
 
 def commands_page() -> str:
-    """Return the page of all commands."""
-    unlisted = set(paths_of(get_command(app))) ^ set(COMMANDS[1:])
+    """Return the page of all commands: options that several of them share are described once."""
+    commands = dict(paths_of(get_command(app)))
+    unlisted = set(commands) ^ set(COMMANDS)
     assert not unlisted, f"COMMANDS must list each command once: {unlisted}"
-    parts = ["# All commands", "", "Generated from `--help`."]
+    options = {path: dict(options_of(commands[path], path)) for path in COMMANDS}
+    counts = Counter(option for of_command in options.values() for option in of_command.items())
+    shared = {option for option, count in counts.items() if count > 1}
+    sections = [CLI_HEAD, "## Shared options\n", *(line(*option) for option in counts if option in shared)]
     for path in COMMANDS:
-        name = " ".join(("miue", *path))
-        result = CliRunner().invoke(
-            app, [*path, "--help"], prog_name="miue", env={"COLUMNS": "100", "TERM": "dumb"}
-        )
-        assert result.exit_code == 0, result.output
-        parts += ["", f"## {name}", "", "```text", result.output.strip().replace("\n\n\n", "\n\n"), "```"]
-    return "\n".join(parts) + "\n"
+        own = [line(*option) for option in options[path].items() if option not in shared]
+        named = ", ".join(f"`{option[0].split()[0]}`" for option in options[path].items() if option in shared)
+        sections += ["", f"## miue {' '.join(path)}", "", prose(commands[path]), "", *own]
+        sections += [f"- Shared: {named}"] * bool(named)
+    return "\n".join(sections) + "\n"
 
 
-def parts_page() -> str:
-    """Return the page of all parts of miue by name."""
+def options_of(command: Any, path: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the names of each argument and option, and what it is."""
+    context = command.make_context(" ".join(path), [], resilient_parsing=True)
+    for parameter in command.params:
+        record = parameter.get_help_record(context)
+        if record is not None and "--help" not in parameter.opts:
+            yield record[0], REPEATED.sub("", " ".join(record[1].split()))
+
+
+def line(names: str, meaning: str) -> str:
+    """Return an option as an entry of a list."""
+    return f"- `{names}`: {markdown(meaning)}"
+
+
+def prose(command: Any) -> str:
+    """Return the help of a command as paragraphs."""
+    return "\n\n".join(markdown(" ".join(part.split())) for part in inspect.cleandoc(command.help).split("\n\n"))
+
+
+def markdown(text: str) -> str:
+    """Return a text in which names of options and what Markdown would interpret are shown as they are."""
+    return re.sub(r"([*_<>\[\]])", r"\\\1", text)
+
+
+def parts() -> str:
+    """Return tables of all parts of miue by name."""
     methods = [(*row, ", ".join(METHODS[row[0]].estimators)) for row in described(METHODS)]
     networks = [
         (*row, "yes" if NETWORKS[row[0]].has_attention else "no", mil_assumption(row[0]))
@@ -111,9 +139,8 @@ def parts_page() -> str:
         "Distances": table(("`--distance`", "what it is"), [row[:2] for row in described(DISTANCES)]),
         "Training settings": table(("`--set`", "values", "default", "what it is"), settings()),
         "Measures": table(("measure", "uncertainty", "what it is"), measures),
-        "Bag files": table(("ending", "what is read"), [(f, summary(READERS[f])) for f in READERS.own_names()]),
     }
-    return HEAD + "".join(f"\n## {title}\n\n{rows}" for title, rows in sections.items())
+    return "".join(f"\n## {title}\n\n{rows}" for title, rows in sections.items())
 
 
 def settings() -> list[tuple[str, str, str, str]]:
@@ -171,8 +198,14 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
+def choosing_page() -> str:
+    """Return the page on choices, whose beginning is written by hand."""
+    written = Path(__file__).with_name("choosing.md").read_text("utf-8")
+    return written.split(GENERATED)[0] + GENERATED + parts()
+
+
 if __name__ == "__main__":
-    for name, content in (("cli.md", commands_page()), ("parts.md", parts_page())):
+    for name, content in (("cli.md", commands_page()), ("choosing.md", choosing_page())):
         page = Path(__file__).with_name(name)
         if "--check" not in sys.argv:
             page.write_text(content, "utf-8")

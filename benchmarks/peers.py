@@ -36,7 +36,7 @@ from miue.bags.dataset import BagDataset
 from miue.common.devices import has_bfloat16
 from miue.common.errors import MiueError, StorageError
 from miue.common.extras import import_extra
-from miue.common.option_types import Option
+from miue.common.values import Option
 from miue.methods import Method
 from miue.model.config import build_method
 from miue.model.contract import DataContract

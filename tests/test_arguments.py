@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jaxtyping
 import numpy as np
+import parts_of_others as others
 import pytest
 import torch
 from made_bags import separable_bags
@@ -17,10 +18,19 @@ from torch import nn
 
 import miue
 from miue.common.errors import ConfigError, DataError, MiueError, ModelError
+from miue.common.values import Width, check_value
+from miue.datasets.digits import digits_bags
+from miue.evaluation.bootstrap import bootstrap_intervals
 from miue.methods import Softmax
+from miue.model.calibrate import calibrate_model
 from miue.model.recipe import Recipe
+from miue.monitoring import monitor
 from miue.networks import MILNetwork
+from miue.report.worklist import worklist
 from miue.tasks import Executor, Shard
+from miue.training.fit import Run
+from miue.training.seeds import train_seeds
+from miue.training.train import train_recipe
 
 ARRAYS = [np.ones((size, 3), np.float32) for size in (2, 3, 1, 2, 4, 1)]
 LABELS = [0, 1, 0, 1, 0, 1]
@@ -28,6 +38,10 @@ loose: Any = miue
 """What a type checker does not read."""
 loose_executor: Any = Executor
 loose_shard: Any = Shard
+loose_run: Any = Run
+loose_worklist: Any = worklist
+RECIPE = Recipe(distances=(), settings={"max_epochs": 1})
+CALIBRATION = miue.Calibration(class_names=("a", "b"))
 
 
 @pytest.fixture(autouse=True)
@@ -88,29 +102,6 @@ def test_what_is_no_predictions_is_told_how_to_become_some(
         call(model)
     with pytest.raises(ConfigError, match=f"^{message}, .*; read them: miue.read_predictions\\('folder'\\)"):
         call("folder")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"validation": 0.2}, r"validation: .*\(0.2\); to hold out a share .* settings={'validation_fraction'"),
-        ({"distances": "knn"}, r"distances: expected several, such as \('knn',\)"),
-        ({"options": ["network.hidden=3"]}, "options: expected values by their names"),
-        ({"settings": ["epochs"]}, "settings: expected values by their names"),
-        ({"out": "run", "if_exists": "ask"}, "if_exists 'ask': expected one of overwrite, refuse, resume"),
-    ],
-)
-def test_an_argument_of_training_of_another_kind_is_named(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        miue.train(ARRAYS, LABELS, progress=False, device="cpu", **options)
-
-
-def test_predictions_alone_or_one_folder_are_told_to_be_several(model: miue.Model) -> None:
-    alone: Any = model.predict(separable_bags(3, seed=1))
-    with pytest.raises(ConfigError, match=r"sources: expected pairs .*; pass \[\(name, predictions\)\]"):
-        miue.write_report("report.html", alone)
-    with pytest.raises(ConfigError, match=r"folders: expected several folders, got .*\('cv'\); pass a list"):
-        miue.compare("cv")
 
 
 def test_instance_labels_that_do_not_fit_name_the_bag() -> None:
@@ -189,76 +180,107 @@ def predictions(model: miue.Model) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "item", "got"),
     [
-        (lambda p: loose.DeferralGoal("5%"), r"max_error: expected a number, got a value of type str \('5%'\)"),
-        (lambda p: loose.PredictionSetGoal(None), "error: expected a number, got a value of type NoneType"),
-        (lambda p: loose.FalseAlarmGoal(True), r"rate: expected a number, got a value of type bool \(True\)"),
+        (lambda p: loose.DeferralGoal("5%"), "max_error", "'5%'"),
+        (lambda p: loose.FalseAlarmGoal(True), "rate", "True"),
+        (lambda p: loose.InstanceGoal(cap=1.5), "cap", "1.5"),
+        (lambda p: loose_executor("processes", "2"), "jobs", "'2'"),
+        (lambda p: loose_shard("1", 2), "number", "'1'"),
+        (lambda p: loose_run(executor="ray"), "executor", "'ray'"),
+        (lambda p: loose.calibrate(p, deferral=0.1), "deferral", "0.1"),
+        (lambda p: loose.calibrate(p, like="folder"), "like", "a value of type str ('folder')"),
+        (lambda p: loose.calibrate(p, class_names={"a", "b"}), "class_names", "a value of type set"),
+        (lambda p: calibrate_model(p, p), "model", "a value of type Predictions"),
+        (lambda p: loose.decide(p, "c.json"), "calibration", "'c.json'"),
+        (lambda p: monitor(CALIBRATION, [p]), "batches, entry 0", "a value of type Predictions"),
+        (lambda p: loose.Model.load(None), "path", "None"),
+        (lambda p: p.save(3), "path", "3"),
+        (lambda p: loose.train(ARRAYS, LABELS, device=3), "device", "3"),
+        (lambda p: loose.train(ARRAYS, LABELS, distances="knn"), "distances", "a value of type str ('knn')"),
+        (lambda p: loose.train(ARRAYS, LABELS, validation=0.2), "validation", "a value of type float (0.2)"),
+        (lambda p: loose.train(ARRAYS, LABELS, if_exists="ask"), "if_exists", "'ask'"),
+        (lambda p: loose.train(ARRAYS, LABELS, settings={1: 2}), "settings[1]", "1"),
+        (lambda p: loose.train(ARRAYS, LABELS, settings=["epochs"]), "settings", "['epochs']"),
         (
-            lambda p: loose.InstanceGoal(cap=1.5),
-            r"cap: expected a whole number, got a value of type float \(1.5\)",
+            lambda p: loose.train(ARRAYS, LABELS, options={"a": [{}]}),
+            "options['a'], entry 0",
+            "a value of type dict",
         ),
-        (lambda p: loose_executor("processes", "2"), "jobs: expected a whole number or None, got"),
-        (lambda p: loose_shard("1", 2), "number: expected a whole number"),
-        (
-            lambda p: loose.calibrate(p, deferral=0.1),
-            r"deferral: expected a DeferralGoal or None, .*; pass DeferralGoal",
-        ),
-        (lambda p: loose.calibrate(p, scaling="no"), "scaling: expected True or False, got a value of type str"),
-        (lambda p: loose.calibrate(p, like="folder"), r"like: expected Predictions, .*; read them"),
-        (lambda p: loose.calibrate(p, seed=-1), "seed: expected at least 0, got -1"),
-        (
-            lambda p: loose.calibrate(p, class_names=("a", "")),
-            "the class names: expected a different text for each",
-        ),
-        (lambda p: loose.calibrate(p, class_names={"a", "b"}), "class_names: expected a list, each a text"),
-        (
-            lambda p: loose.decide(p, "c.json"),
-            r"calibration: expected a Calibration, .*; read it: Calibration.load",
-        ),
-        (lambda p: loose.Calibration.load(3), "path: expected a path or a text, got a value of type int"),
-        (lambda p: loose.Model.load(None), "path: expected a path or a text, got a value of type NoneType"),
-        (lambda p: p.save(3), "path: expected a path or a text"),
-        (lambda p: loose.train(ARRAYS, LABELS, device=3), "device: expected a text, got a value of type int"),
-        (lambda p: loose.train(ARRAYS, LABELS, devices="auto"), "devices: expected a whole number"),
-        (
-            lambda p: loose.train(ARRAYS, LABELS, executor="ray"),
-            r"executor: expected an Executor, .*; pass Executor",
-        ),
-        (
-            lambda p: loose.train(ARRAYS, LABELS, distances=None),
-            r"distances: expected several, .*; pass .* \(\) for none",
-        ),
-        (lambda p: loose.train(ARRAYS, LABELS, settings={1: 2}), "a name in settings: expected a text"),
-        (lambda p: loose.train(separable_bags(4).subset([])), "the bags to train on: expected at least one"),
-        (lambda p: loose.make_folds(separable_bags(20), 1), "the number of folds: expected at least 2"),
-        (
-            lambda p: loose.make_folds(separable_bags(20), 2, validation=-0.1),
-            "the share 'validation': expected at least 0",
-        ),
-        (
-            lambda p: loose.load_bags("folder", labels=["a"]),
-            r"labels: expected a path or a text or a LabelTable or None",
-        ),
-        (lambda p: loose.write_report("r.html", [p]), "source 1: expected a pair of a name and Predictions"),
-        (lambda p: loose.write_report("r.html", []), "sources: expected pairs of a name and Predictions"),
-        (lambda p: loose.write_report("r.html", [("a", p)], store="s"), "store: expected a BagDataset"),
-        (lambda p: loose.compare([]), r"folders: expected several folders, got a value of type list \(\[\]\)"),
-        (lambda p: loose.concatenate(separable_bags(4)), "parts: expected several datasets, got .* BagDataset"),
-        (lambda p: loose.concatenate("folder"), "parts: expected several datasets"),
-        (lambda p: loose.export(p, "o", "geojson", threshold="a"), "threshold: expected a number or None"),
-        (lambda p: loose.export(p, "o", "geojson", bounds=3), r"bounds: expected a tuple \(a whole number, "),
-        (lambda p: loose.export(p, "o", "geojson", classes=[1]), "classes, entry 0: expected a text, got"),
-        (lambda p: loose.export(p, "o", "heatmap", class_name=1), "class_name: expected a text or None"),
-        (lambda p: loose.export(p, "o", "ome-tiff", slides=3), "slides: expected a path or None"),
-        (lambda p: loose.check_mil(seeds=1), "seeds: expected a list, each a whole number"),
+        (lambda p: loose.train(separable_bags(4).subset([])), "the bags to train on", "none"),
+        (lambda p: train_seeds(RECIPE, separable_bags(4), ["x"], Run()), "seeds, entry 0", "'x'"),
+        (lambda p: train_recipe(p, separable_bags(4), Run()), "recipe", "a value of type Predictions"),
+        (lambda p: loose.make_folds(separable_bags(20), 1), "the number of folds", "1"),
+        (lambda p: loose.load_bags("folder", labels=["a"]), "labels", "['a']"),
+        (lambda p: loose.write_report("r.html", [p]), "source 1", "a value of type Predictions"),
+        (lambda p: loose.write_report("r.html", p), "sources", "a value of type Predictions"),
+        (lambda p: loose.compare("cv"), "folders", "a value of type str ('cv')"),
+        (lambda p: loose.compare([3]), "folders, entry 0", "3"),
+        (lambda p: loose.concatenate(separable_bags(4)), "parts", "a value of type BagDataset"),
+        (lambda p: loose.export(p, "o", "geojson", bounds=3), "bounds", "3"),
+        (lambda p: loose.export(p, "o", "geojson", classes=[1]), "classes, entry 0", "1"),
+        (lambda p: loose.check_mil(seeds=1), "seeds", "1"),
+        (lambda p: loose.check_mil(separable_bags(4)), "the network", "a value of type BagDataset"),
+        (lambda p: loose.cross_validate(separable_bags(20), [], [1], "cv"), "splits", "[]"),
+        (lambda p: loose_worklist(p, p), "limits", "a value of type Predictions"),
+        (lambda p: bootstrap_intervals(p, {}), "table", "a value of type Predictions"),
+        (lambda p: bootstrap_intervals(p.bags, {}, level=95), "the level of the intervals", "95.0"),
+        (lambda p: digits_bags(splits="test"), "splits", "'test'"),
     ],
 )
-def test_a_wrong_argument_is_named_with_what_was_wanted(
-    call: Callable[[Any], object], message: str, predictions: Any
+def test_a_wrong_argument_is_named_with_what_was_passed(
+    call: Callable[[Any], object], item: str, got: str, predictions: Any
 ) -> None:
-    with pytest.raises(MiueError, match=message):
+    with pytest.raises(MiueError) as said:
         call(predictions)
+    assert (said.value.item.removesuffix(f" {got}"), said.value.got) == (item, got)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "value", "taken"),
+    [
+        (int, np.int64(3), 3),
+        (int, torch.tensor(3), 3),
+        (float, 3, 3.0),
+        (float, np.float32(0.1), 0.1),
+        (bool, np.bool_(True), True),
+        (str, torch.device("cpu"), "cpu"),
+        (Sequence[int], np.array([1, 2]), [1, 2]),
+        (Sequence[float], torch.tensor([0.5]), [0.5]),
+        (Sequence[str], (name for name in "ab"), ["a", "b"]),
+        (tuple[int, ...], [1, 2], (1, 2)),
+        (Path | None, "folder", Path("folder")),
+        (others.Pooling, "maximum", others.Pooling.MAXIMUM),
+        (Width, np.int32(5), 5),
+    ],
+)
+def test_a_value_of_another_library_is_taken_as_one_of_python(wanted: Any, value: Any, taken: Any) -> None:
+    assert repr(check_value("value", value, wanted)) == repr(taken)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "value"),
+    [
+        (int, "3"),
+        (int, True),
+        (int, 2.0),
+        (float, "0.5"),
+        (float, True),
+        (bool, 1),
+        (str, 3),
+        (Sequence[str], "ab"),
+        (Sequence[str], {"a"}),
+        (Sequence[int], {1: 2}),
+        (tuple[int, int], (1, 2, 3)),
+        (Path | str, 3),
+        (others.Pooling, "median"),
+        (Width, 0),
+        (miue.DeferralGoal | None, {"max_error": 0.1}),
+    ],
+)
+def test_a_value_of_another_kind_is_refused(wanted: Any, value: Any) -> None:
+    with pytest.raises(ConfigError, match="^value: expected .*, got .*"):
+        check_value("value", value, wanted)
 
 
 @pytest.mark.long
@@ -387,6 +409,18 @@ def test_a_bag_that_is_there_twice_is_not_trained_and_validated_on() -> None:
         loose.train(separable_bags(20).subset([*range(20), 0]))
 
 
-def test_where_splits_are_wanted_the_functions_that_make_them_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"expected a Splits, .*; make them: miue.make_folds\(bags, 5\)"):
-        loose.cross_validate(separable_bags(20), [], [1], tmp_path / "cv")
+@pytest.mark.long
+def test_seeds_of_numpy_are_trained_in_other_processes(tmp_path: Path) -> None:
+    """Tasks are written as JSON, which has no numbers of NumPy: a TypeError with the processes left open."""
+    run = Run(tmp_path / "out", progress=False, accelerator="cpu", executor=Executor("processes", 1))
+    records = train_seeds(RECIPE, separable_bags(20), np.array([1, 2]), run)  # type: ignore[arg-type]
+    assert [record.seed for record in records] == [1, 2]
+
+
+def test_seeds_come_from_a_generator_and_the_folder_is_a_text(tmp_path: Path) -> None:
+    folder: Any = str(tmp_path / "out")
+    seeds: Any = (seed for seed in (3,))
+    run = Run(folder, progress=False, accelerator="cpu", callbacks=[])  # type: ignore[arg-type]
+    assert run.callbacks == ()
+    assert [record.seed for record in train_seeds(RECIPE, separable_bags(20), seeds, run)] == [3]
+    assert (tmp_path / "out" / "seed_3" / "config.json").exists()

@@ -535,5 +535,5 @@ def test_rows_of_a_fit_that_fails_leave_the_earlier_columns(arrays: list[np.ndar
 def test_options_that_are_no_mapping_are_refused(
     options: Any, arrays: list[np.ndarray], labels: np.ndarray
 ) -> None:
-    with pytest.raises(ConfigError, match="options: expected values by their names.*; pass a dictionary"):
+    with pytest.raises(ConfigError, match="options: expected a valid dictionary"):
         classifier(options=options).fit(arrays, labels)

@@ -176,18 +176,18 @@ def test_folders_that_hold_no_usable_model_say_why(tmp_path: Path, bags: BagData
         ({"options": {"hidden": 3}}, "option 'hidden'"),
         (
             {"options": {"network.hidden": "many"}},
-            "option 'network.hidden': expected a valid integer, such as 256, got 'many'",
+            "option 'network.hidden': expected a valid integer, got 'many'",
         ),
         (
             {"options": {"network.hidden": None}},
-            "'network.hidden': expected a valid integer, such as 256, got None",
+            "'network.hidden': expected a valid integer, got None",
         ),
         ({"options": {"network.hidden": True}}, "'network.hidden': expected a valid integer"),
-        ({"options": {"method.red": 5}}, "option 'method.red': expected a valid boolean, such as True, got 5"),
+        ({"options": {"method.red": 5}}, "option 'method.red': expected a valid boolean, got 5"),
         ({"options": {"method.activation": 3}}, "option 'method.activation': expected a valid string"),
         (
             {"options": {"encoder.dropout": 1.5}},
-            "option 'encoder.dropout': expected less than 1, such as 0.0",
+            "option 'encoder.dropout': expected less than 1",
         ),
         ({"options": {"encoder.dropout": 1.0}}, "option 'encoder.dropout': expected less than 1"),  # all drops out
         ({"options": {"encoder.dropout": 1}}, "option 'encoder.dropout': expected less than 1"),
@@ -217,7 +217,7 @@ def test_a_setting_that_does_not_exist_is_answered(settings: dict[str, object], 
 
 
 def test_an_option_of_the_wrong_size_is_answered(bags: BagDataset) -> None:
-    with pytest.raises(ConfigError, match="expected greater than or equal to 1, such as 256, got -3"):
+    with pytest.raises(ConfigError, match="expected greater than or equal to 1, got -3"):
         train(bags, options={"network.hidden": -3})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,6 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.cli.options import make_recipe, value_of
 from miue.common.errors import ConfigError
-from miue.common.option_values import check_value
-from miue.methods import MCDropout
 
 LAYERS = "parts_of_others:Layers"
 
@@ -73,32 +70,25 @@ def test_a_list_is_read_as_it_is_written(text: str, entries: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "message"),
+    ("key", "value", "item", "got"),
     [
-        ("widths", "7,3", r"'network.widths': expected a list, such as \[5\], got '7,3'"),
-        ("widths", [7, "x"], r"'network.widths': expected a valid integer, such as \[5\], got \[7, 'x'\]"),
-        ("widths", [[7], [3]], "a number, a text, True, False, None, or a list of these"),
-        ("pooling", "median", "'network.pooling': expected 'mean' or 'maximum', such as 'mean', got 'median'"),
-        ("limit", "big", "'network.limit': expected a valid number or none, got 'big'"),
-        ("depth", "all", "'network.depth': expected a valid integer or none, got 'all'"),
-        (
-            "size",
-            16,
-            r"expected an object, such as Size\(side=3\), got 16; leave it at its default, or pass a subc",
-        ),
-        (
-            "layer",
-            "ReLU",
-            "'network.layer': expected a subclass of Module, such as .*, got 'ReLU'; leave it at its default",
-        ),
+        ("widths", "7,3", "option 'network.widths'", "'7,3'"),
+        ("widths", [7, "x"], "option 'network.widths', entry 1", "'x'"),
+        ("widths", [[7], [3]], "options['network.widths'], entry 0", "[7]"),
+        ("pooling", "median", "option 'network.pooling'", "'median'"),
+        ("limit", "big", "option 'network.limit'", "'big'"),
+        ("depth", "all", "option 'network.depth'", "'all'"),
+        ("size", 16, "option 'network.size'", "16"),
+        ("layer", "ReLU", "option 'network.layer'", "'ReLU'"),
     ],
 )
 def test_a_value_that_does_not_fit_is_answered_as_it_is_given(
-    key: str, value: Any, message: str, bags: BagDataset
+    key: str, value: Any, item: str, got: str, bags: BagDataset
 ) -> None:
     network = others.Sized if key in ("depth", "size", "layer") else others.Layers
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError) as said:
         train_one_epoch(bags, network=network, options={f"network.{key}": value})
+    assert (said.value.item, said.value.got) == (item, got)
 
 
 def test_none_can_be_given_where_it_is_the_default(bags: BagDataset, tmp_path: Path) -> None:
@@ -125,9 +115,3 @@ def test_the_members_of_an_ensemble_take_them(bags: BagDataset) -> None:
     train_one_epoch(bags, network="mean", method="deep-ensemble", options=options)
     with pytest.raises(ConfigError, match="option 'method.pooling': expected 'mean' or 'maximum'"):
         train_one_epoch(bags, network="mean", method="deep-ensemble", options={**options, "method.pooling": "x"})
-
-
-def test_a_value_that_no_file_can_say_is_answered_likewise() -> None:
-    parameter = inspect.signature(MCDropout).parameters["draws"]
-    with pytest.raises(ConfigError, match=r"'method.draws': expected a valid integer.*, got array\(\[3\]\)"):
-        check_value("method.draws", parameter, MCDropout, np.array([3]))

@@ -16,8 +16,8 @@ import numpy as np
 
 from miue.bags.dataset import BagDataset
 from miue.common.errors import unknown_name
-from miue.common.option_types import Option
 from miue.common.terminal import TextTable
+from miue.common.values import Option
 from papers.mirel.measured import Row, read_measured, write_measured
 
 FEWEST_SEEDS = 2

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from miue.common.errors import ConfigError, unknown_name
-from miue.common.option_types import Option
+from miue.common.values import Option
 from miue.model.recipe import Recipe
 from papers.mirel.versions import version_of
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from miue.bags.dataset import BagDataset
 from miue.common.errors import StorageError, unknown_name
-from miue.common.option_types import Option
+from miue.common.values import Option
 from papers.mirel.paths import Paths
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import numpy as np
 from miue.bags.dataset import BagDataset
 from miue.bags.drawing import draw_folds, hold_out
 from miue.common.errors import unknown_name
-from miue.common.option_types import Option
 from miue.common.seeds import derive_seed
+from miue.common.values import Option
 from miue.datasets.image_shifts import shifted_copies
 from miue.evaluation import evaluate
 from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL

@@ -10,8 +10,8 @@ from miue.bags.arrays import chain
 from miue.bags.columns import ItemColumns
 from miue.bags.dataset import BagDataset, bag_fields, check_dataset
 from miue.bags.feature_names import check_feature_order
-from miue.common.arguments import several
 from miue.common.errors import DataError, first_few, first_repeated, lacking, wrong_type
+from miue.common.values import several
 
 
 def concatenate(parts: Sequence[BagDataset]) -> BagDataset:

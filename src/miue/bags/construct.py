@@ -26,7 +26,6 @@ from miue.bags.labels import Labels, LabelSequence, plain_values, read_labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
 from miue.bags.table_columns import read_coords
-from miue.common.arguments import several
 from miue.common.errors import (
     ConfigError,
     DataError,
@@ -38,6 +37,7 @@ from miue.common.errors import (
     unknown_name,
 )
 from miue.common.plural import plural
+from miue.common.values import several
 
 logger = logging.getLogger(__name__)
 

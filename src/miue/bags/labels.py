@@ -13,8 +13,8 @@ from torch import Tensor
 
 from miue.bags.cells import UNKNOWN_WORDS, alike_names, check_formulas, is_missing, one_form, sorted_names
 from miue.bags.partly_known import PartlyKnown
-from miue.common.arguments import several
 from miue.common.errors import DataError, unknown_name
+from miue.common.values import several
 
 LabelSequence = Collection[Any]
 """Class indices from 0, or names of classes, None where unknown: a list, array, tensor or column of a frame."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -17,11 +17,11 @@ from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.instance_flags import InstanceFlags, describe_negative_class
 from miue.calibration.prediction_sets import SET_SCORES, PredictionSets
 from miue.calibration.scaling import Scaling
-from miue.common.arguments import checked
 from miue.common.errors import ModelError, StorageError, first_problem
 from miue.common.json_record import JsonFormat
 from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable
+from miue.common.values import checked
 from miue.predictions.provenance import Provenance
 
 FILE = "calibration.json"
@@ -83,6 +83,7 @@ class Calibration(PrintsAsTable, BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    made_by: ClassVar[str] = "read it: miue.Calibration.load(path)"
 
     class_names: ClassNames = Field(min_length=2)
     scaling: Scaling | None = None

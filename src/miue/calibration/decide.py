@@ -12,8 +12,8 @@ from miue.calibration.calibration import Calibration
 from miue.calibration.compared import round_scores
 from miue.calibration.dataset_shift import find_shift
 from miue.calibration.deferral import Deferral
-from miue.common.arguments import checked
 from miue.common.errors import DataError
+from miue.common.values import checked
 from miue.predictions.decisions import DEFERRED, OUT_OF_DISTRIBUTION, Decisions
 from miue.predictions.folder import Predictions, check_predictions
 from miue.predictions.stored_instances import StoredInstances

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict
 
 from miue.calibration.binomial import p_values
 from miue.calibration.ranks import check_share, exact, needed_for_tolerance
-from miue.common.arguments import check_fields
 from miue.common.plural import plural
+from miue.common.values import check_fields
 from miue.predictions.error_model import ERROR_PROBABILITY
 
 ORDERING_PART = 10  # one bag in this many says which thresholds are tested; the others test them

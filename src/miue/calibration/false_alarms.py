@@ -15,8 +15,8 @@ from miue.calibration.ranks import (
     needed_for_tolerance,
     tolerance_rank,
 )
-from miue.common.arguments import check_fields
 from miue.common.errors import DataError
+from miue.common.values import check_fields
 
 PREFERRED_SCORES = ("combined_mean", "knn_mean", "vacuity", "least_confidence")
 """By which bags are called out of distribution unless another is named, such as any other distance."""

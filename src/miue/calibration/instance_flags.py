@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from miue.bags.cells import one_form
 from miue.calibration.compared import round_scores
 from miue.calibration.ranks import check_share, exact
-from miue.common.arguments import check_fields
 from miue.common.errors import ConfigError, DataError, unknown_name
 from miue.common.plural import is_or_are, plural
+from miue.common.values import check_fields
 from miue.predictions.instance_errors import ERROR_PROBABILITY, probabilities_by_error
 from miue.predictions.provenance import Provenance
 from miue.predictions.table import PredictionTable

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from miue.bags.classes import names_or_numbers
 from miue.calibration.ranks import check_share, conformal_rank, needed_for_rank, weighted_rank
-from miue.common.arguments import check_fields
 from miue.common.errors import DataError, unknown_name
+from miue.common.values import check_fields
 
 
 def one_minus_probability(probabilities: Float64[np.ndarray, "n C"]) -> Float64[np.ndarray, "n C"]:

@@ -12,12 +12,12 @@ from jaxtyping import Bool, Float64, Int64, Shaped
 
 from miue.bags.dataset import BagDataset, check_dataset
 from miue.checks.slope import Slope, fit_slope
-from miue.common.arguments import checked
 from miue.common.errors import DataError, lacking
 from miue.common.files import make_folder
 from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.tables import write_rows
+from miue.common.values import checked
 from miue.distributions.measures import MEASURES
 from miue.io.splits.splits import Splits
 from miue.model.folder import SavedConfig, read_config

@@ -13,7 +13,7 @@ from miue.common.errors import ConfigError
 from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS
 
 if TYPE_CHECKING:
-    from miue.common.option_types import Option, Scalar
+    from miue.common.values import Option, Scalar
     from miue.model.recipe import Recipe
     from miue.tasks import Executor
 

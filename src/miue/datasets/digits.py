@@ -8,7 +8,7 @@ import numpy as np
 
 from miue.bags.concatenate import concatenate
 from miue.bags.dataset import BagDataset
-from miue.common.arguments import checked
+from miue.common.values import checked
 from miue.datasets.drawing import Pool, check_splits, draw_bags, drawn_dataset, with_ood_instances
 
 TARGET = 9

@@ -11,8 +11,8 @@ from jaxtyping import UInt8
 from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.labels import Labels
 from miue.bags.pixels import kind_of_pixels
-from miue.common.arguments import checked
 from miue.common.errors import DataError, lacking
+from miue.common.values import checked
 
 NOISE_DEVIATION = 60.0  # gray levels of 255
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from miue.common.arguments import checked
 from miue.common.errors import out_of_range
+from miue.common.values import checked
 from miue.evaluation.evaluate_level import default_metrics
 from miue.evaluation.intervals import Interval, metric_intervals
 from miue.evaluation.metrics import Owners, WeightedMetric

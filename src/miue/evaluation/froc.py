@@ -9,7 +9,7 @@ import numpy as np
 
 from miue.calibration import applied_flags
 from miue.calibration.instance_flags import PROBABILITY, instance_scores
-from miue.common.arguments import checked
+from miue.common.values import checked
 from miue.evaluation.metrics import Metric
 from miue.predictions.folder import Predictions, check_predictions
 from miue.predictions.provenance import Provenance

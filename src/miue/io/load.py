@@ -11,9 +11,9 @@ import numpy as np
 from miue.bags.column_names import BAG
 from miue.bags.dataset import BagDataset
 from miue.bags.label_columns import describe_label_columns, label_columns
-from miue.common.arguments import checked
 from miue.common.errors import ConfigError
 from miue.common.tables import read_header
+from miue.common.values import checked
 from miue.io.checks import check_coords
 from miue.io.find import find_bags, named_id_column
 from miue.io.labels.describe import describe_patients_alike

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from miue.bags.segments import BagBatch, Segments
 from miue.common.errors import ConfigError, unknown_name
-from miue.common.option_types import Option
 from miue.common.returned import class_name, refusing_changes
+from miue.common.values import Option
 from miue.distributions import Draws, PredictiveDistribution
 from miue.methods.attention_proxy import attention_proxy
 from miue.methods.returned import (

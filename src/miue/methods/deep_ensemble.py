@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from miue.bags.segments import BagBatch
 from miue.common.errors import ConfigError
-from miue.common.option_types import Option
-from miue.common.option_values import check_value, unknown_option_name
 from miue.common.parts import METHODS
 from miue.common.registry import part_at
 from miue.common.seeds import derive_seed
+from miue.common.values import Option, check_option, unknown_option
 from miue.distributions import PredictiveDistribution, to_dirichlet
 from miue.methods.base import Method
 from miue.methods.mc_dropout import positive_count
@@ -141,5 +140,5 @@ def _check_options(method: type[Method], options: dict[str, Option]) -> dict[str
     for name in options:
         if name not in known:
             options_there = [f"method.{option}" for option in ("size", "member", *known)]
-            raise unknown_option_name(f"method.{name}", options_there)
-    return {name: check_value(f"method.{name}", known[name], method, value) for name, value in options.items()}
+            raise unknown_option(f"method.{name}", options_there)
+    return {name: check_option(f"method.{name}", known[name], method, value) for name, value in options.items()}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from miue.bags.segments import BagBatch, Segments
 from miue.common.errors import out_of_range, unknown_name
-from miue.common.option_types import Option, Width
+from miue.common.values import Option, Width
 from miue.distributions import Dirichlet, PredictiveDistribution
 from miue.evidence import ResidualNetwork, residual_log_evidence, to_alpha
 from miue.evidence.weak_supervision import STRATEGIES, instance_weights, supervise

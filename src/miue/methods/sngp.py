@@ -14,7 +14,7 @@ from miue.bags.segments import BagBatch
 from miue.common.double_precision import in_double
 from miue.common.eigen import symmetric_eigen
 from miue.common.errors import out_of_range
-from miue.common.option_types import Width
+from miue.common.values import Width
 from miue.distributions import PredictiveDistribution
 from miue.distributions.gaussian_logits import contrast_basis, softmax_of_gaussian
 from miue.methods.embedding import EmbeddingMethod

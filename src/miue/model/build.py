@@ -12,8 +12,8 @@ from typing import Any
 from torch import nn
 
 from miue.common.errors import ConfigError
-from miue.common.option_types import Option
 from miue.common.returned import class_name
+from miue.common.values import Option
 from miue.methods import Method
 from miue.model.options import check_options
 from miue.model.part import Part

@@ -12,7 +12,7 @@ import numpy as np
 from miue.bags.dataset import BagDataset, check_dataset
 from miue.calibration import Calibration, CalibrationBags, Goals, calibrate, check_bags, check_names
 from miue.calibration.instance_thresholds import refuse_positive_instances
-from miue.common.arguments import checked
+from miue.common.values import checked
 from miue.model.model import Model
 from miue.predictions.folder import Predictions, check_predictions
 

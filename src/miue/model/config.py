@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_serializer
 
 from miue.bags.augmentation import Augmentation
 from miue.common.errors import ConfigError, ModelError
-from miue.common.option_types import Option
 from miue.common.parts import METHODS, NETWORKS
 from miue.common.seeds import derive_seed
 from miue.common.torch_state import own_torch_state
+from miue.common.values import Option
 from miue.methods import DeepEnsemble, Method
 from miue.model.build import assemble, redraw, weights_to_keep
 from miue.model.contract import DataContract

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from safetensors.torch import save
@@ -17,12 +17,12 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import LabelSequence
 from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
-from miue.common.arguments import checked
 from miue.common.errors import DataError, first_few
 from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import MODEL
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.torch_state import own_torch_state
+from miue.common.values import checked
 from miue.common.weights import copy_weights, write_tensors
 from miue.methods import Method
 from miue.model.config import ModelConfig, check_saveable
@@ -73,6 +73,8 @@ class Model(PrintsAsTable):
     error_model: ErrorModel | None = None
     weights_sha256: str = ""
     training_bags: TrainingBags | None = None
+
+    made_by: ClassVar[str] = "read it: miue.Model.load(path)"
 
     def __post_init__(self) -> None:
         if not self.weights_sha256:

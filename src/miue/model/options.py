@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from torch import nn
 
+from miue.common import values
 from miue.common.errors import ConfigError
-from miue.common.option_types import Option
-from miue.common.option_values import check_value, is_finite_option, is_option, plain_option, unknown_option_name
+from miue.common.values import Option, check_option, is_option, plain
 from miue.model.part import Part
 
 FILLED_IN = {
@@ -72,10 +73,11 @@ def with_defaults(part: Part, options: Mapping[str, Option]) -> dict[str, Option
     """
     defaults: dict[str, Option] = {}
     for name, parameter in option_parameters(part).items():
-        value = plain_option(parameter.default)
-        if name in options or not is_option(value) or not is_finite_option(value):
+        value = plain(parameter.default)
+        if name in options or not is_option(value):
             continue
-        with suppress(ConfigError):
+        with suppress(ConfigError, ValueError):
+            json.dumps(value, allow_nan=False)
             built = _checked(part, parameter, value)
             if built == parameter.default and type(parameter.default) in (type(value), type(built)):
                 defaults[name] = value
@@ -86,7 +88,7 @@ def options_of_module(part: Part) -> tuple[dict[str, Option], str]:
     """Return the options with which a module is built again, its attributes of their names, and why that fails."""
     options: dict[str, Option] = {}
     for name in option_parameters(part):
-        value = plain_option(getattr(part.make, name, inspect.Parameter.empty))
+        value = plain(getattr(part.make, name, inspect.Parameter.empty))
         if not is_option(value):
             return {}, f"{type(part.make).__name__} has no attribute {name!r} with the value it was built with"
         options[name] = value
@@ -97,7 +99,7 @@ def unknown_option(key: str, *parts: Part) -> ConfigError:
     """Return the error for an option that none of the parts has, naming the nearest."""
     known = [f"{part.kind}.{name}" for part in parts for name in option_parameters(part)]
     if known:
-        return unknown_option_name(key, known)
+        return values.unknown_option(key, known)
     return ConfigError(
         item=f"option {key!r}",
         wanted=f"no options: {parts[0].kind} {parts[0].name!r} has none",
@@ -111,7 +113,7 @@ def _maker(part: Part) -> Any:
 
 
 def _checked(part: Part, parameter: inspect.Parameter, value: Any) -> Any:
-    return check_value(f"{part.kind}.{parameter.name}", parameter, _maker(part), value)
+    return check_option(f"{part.kind}.{parameter.name}", parameter, _maker(part), value)
 
 
 def _how_to_fill(kind: str, name: str) -> str:

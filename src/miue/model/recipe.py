@@ -11,10 +11,8 @@ from pydantic import ValidationError
 from torch import nn
 
 from miue.bags.dataset import BagDataset
-from miue.common.arguments import several
 from miue.common.errors import ConfigError, lacking, unknown_name, wrong_type
-from miue.common.option_types import Option
-from miue.common.option_values import is_option, plain_option
+from miue.common.values import Option, check_value, several
 from miue.methods import Method
 from miue.model.config import Component, ModelConfig, TrainingConfig, part_of_members
 from miue.model.defaults import settings_by_size
@@ -106,15 +104,8 @@ class Recipe:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, values in (("options", self.options), ("settings", self.settings)):
-            if not isinstance(values, Mapping):
-                raise wrong_type(
-                    name, "values by their names", values, f"pass a dictionary: {name}={{name: value}}"
-                )
-            for key in values:
-                if not isinstance(key, str):
-                    raise wrong_type(f"a name in {name}", "a text", key, "write each as {name: value}")
-            object.__setattr__(self, name, {key: plain_option(value) for key, value in values.items()})
+        object.__setattr__(self, "options", check_value("options", self.options, Mapping[str, Option]))
+        object.__setattr__(self, "settings", check_value("settings", self.settings, Mapping[str, Any]))
         distances = several(self.distances)
         if distances is None:
             wanted = f"several, such as ({self.distances!r},)" if isinstance(self.distances, str) else "several"
@@ -196,15 +187,6 @@ class Recipe:
             kind, _, option = key.partition(".")
             if kind not in parts or not option:
                 raise unknown_option(key, *parts.values())
-            if not is_option(value):
-                raise ConfigError(
-                    item=f"option {key!r}",
-                    wanted="a number, a text, True, False, None, or a list of these",
-                    got=repr(value),
-                    fix=f"write its import path, '{value.__module__}:{value.__qualname__}'"
-                    if key == MEMBER and isinstance(value, type)
-                    else "give the part a class or factory that needs no such option",
-                )
             if parts[kind].is_built:
                 check_options(parts[kind], {option: value})
             by_kind[kind][option] = value

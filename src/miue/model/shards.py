@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from miue.bags.dataset import BagDataset
 from miue.bags.fingerprint import fingerprint, fingerprint_of_facts
 from miue.calibration import Calibration, decide
-from miue.common.arguments import check_value, several
 from miue.common.errors import MiueError, StorageError, first_few, not_readable, wrong_type
 from miue.common.files import atomic_folder, file_sha256, read_json, write_json
 from miue.common.folder_kinds import EMPTY_SHARD, PREDICTIONS
 from miue.common.progress import bar
+from miue.common.values import check_value, several
 from miue.model.predict import NoReadableBag
 from miue.predictions.folder import Predictions, read_predictions
 from miue.predictions.provenance import Provenance, ShardOf

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from miue.bags.segments import Segments, segment_argmax, segment_products, segment_softmax, segment_weighted_sum
 from miue.common.errors import unknown_name
-from miue.common.option_types import Width
+from miue.common.values import Width
 from miue.networks.base import MILNetwork, Projection, Scores
 from miue.networks.encoders.base import Encoder
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from miue.bags.segments import Segments
-from miue.common.option_types import Width
+from miue.common.values import Width
 from miue.networks.base import MILNetwork, Projection, Scores
 from miue.networks.encoders.base import Encoder
 

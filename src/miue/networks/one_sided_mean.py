@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from miue.bags.segments import Segments, segment_mean
-from miue.common.option_types import Width
+from miue.common.values import Width
 from miue.networks.encoders.base import Encoder
 from miue.networks.one_sided import OneSidedNetwork, Pooled
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from miue.common.errors import ConfigError
 from miue.common.extras import import_extra
-from miue.common.option_types import Rate, Width
+from miue.common.values import Rate, Width
 from miue.networks.encoders.base import Encoder
 from miue.networks.padded import PaddedNetwork
 

@@ -25,7 +25,6 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from miue.bags.arrays import check_ids
 from miue.bags.table_columns import are_their_numbers
-from miue.common.arguments import checked
 from miue.common.errors import (
     DataError,
     StorageError,
@@ -42,6 +41,7 @@ from miue.common.plural import plural
 from miue.common.progress import bar
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.tables import write_table
+from miue.common.values import checked
 from miue.distributions.measures import MEASURES
 from miue.predictions.part_writer import PartWriter
 from miue.predictions.parts import FIX, FOLDER, Part, check_folder

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from miue.bags.classes import ClassNames
-from miue.common.option_types import Option, Scalar
+from miue.common.values import Option, Scalar
 from miue.predictions.validation_quantiles import ValidationQuantiles
 
 WEIGHTED_FOR = "bags that the calibration was weighted for"

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from miue.bags.dataset import BagDataset, check_dataset
-from miue.common.arguments import checked, several
 from miue.common.errors import ConfigError, wrong_type
 from miue.common.files import atomic_file
+from miue.common.values import checked, several
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.predictions.folder import Predictions, check_predictions
 from miue.predictions.provenance import UNKNOWN

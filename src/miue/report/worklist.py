@@ -13,11 +13,11 @@ from jaxtyping import Bool, Int64
 from miue.bags.classes import numbered_classes
 from miue.calibration import applied_calibration, describe_flags
 from miue.calibration.false_alarms import PREFERRED_SCORES
-from miue.common.arguments import checked
 from miue.common.errors import StorageError
 from miue.common.escapes import escape_formula
 from miue.common.files import atomic_file, json_text, read_json
 from miue.common.tables import write_rows
+from miue.common.values import checked
 from miue.predictions.error_model import ERROR_PROBABILITY
 from miue.predictions.folder import Predictions, check_not_empty, check_predictions
 from miue.report.reasons import DEFERRED, EMPTY, FLAGGED, REASONS, Limits, count_instances, distance_name, judge

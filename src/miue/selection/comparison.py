@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from miue.common.arguments import check_value, several
 from miue.common.errors import DataError, StorageError, first_repeated, not_a_folder, unknown_name, wrong_type
 from miue.common.files import name_of
 from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.common.tables import read_text_columns
+from miue.common.values import check_value, several
 from miue.evaluation.own_metrics import OwnMetric, check_own_metrics, is_built_in, own_metrics
 from miue.io.labels.label_table import fold_columns
 from miue.predictions.folder import read_predictions

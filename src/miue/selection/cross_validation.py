@@ -15,7 +15,6 @@ from typing_extensions import TypedDict
 from miue.bags.copies import warn_of_copies
 from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.fingerprint import fingerprint
-from miue.common.arguments import checked
 from miue.common.devices import torch_device
 from miue.common.errors import ConfigError, StorageError, first_repeated, lacking
 from miue.common.escapes import shortened
@@ -24,6 +23,7 @@ from miue.common.folder_kinds import CROSS_VALIDATION
 from miue.common.locks import locked
 from miue.common.outputs import refuse_taken
 from miue.common.tables import write_rows
+from miue.common.values import checked
 from miue.evaluation import evaluate
 from miue.io.splits.files import write_splits
 from miue.io.splits.splits import Splits

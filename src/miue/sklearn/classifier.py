@@ -21,11 +21,10 @@ from miue.bags.dataset import BagDataset
 from miue.bags.feature_names import frame_columns
 from miue.bags.frames import check_columns, read_columns
 from miue.bags.rows import GroupedRows, row_count
-from miue.common.arguments import is_matrix
 from miue.common.errors import ConfigError, DataError
-from miue.common.option_types import Option
 from miue.common.plural import plural
 from miue.common.user_warnings import warn_user
+from miue.common.values import Option, is_matrix
 from miue.model.config import TrainingConfig
 from miue.model.feature_scores import DistanceLike
 from miue.model.model import Model

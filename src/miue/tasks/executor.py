@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from miue.common.arguments import check_fields
 from miue.common.errors import ConfigError, MiueError, StorageError, WriteError, out_of_range, unknown_name
 from miue.common.locks import remove_left_lock
 from miue.common.plural import plural
 from miue.common.progress import bar
+from miue.common.values import check_fields
 from miue.tasks.task import Outcome, Task, shares_shown
 
 EXECUTORS = ("local", "processes", "ray")

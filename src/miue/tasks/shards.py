@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from miue.common.arguments import check_fields
 from miue.common.errors import ConfigError
 from miue.common.plural import plural
+from miue.common.values import check_fields
 
 Item = TypeVar("Item")
 SLURM = "slurm"

@@ -22,12 +22,11 @@ from lightning.pytorch.callbacks import Callback, EarlyStopping
 from lightning.pytorch.loggers import Logger
 
 from miue.bags.dataset import BagDataset
-from miue.common.arguments import check_fields
 from miue.common.devices import lightning_device
 from miue.common.errors import ConfigError, one_of_two, out_of_range, unknown_name
 from miue.common.nested import read_nested
-from miue.common.option_types import Option
 from miue.common.processes import is_training_of_slurm, training_rank
+from miue.common.values import Option, check_fields
 from miue.methods import Method
 from miue.model.config import TrainingConfig
 from miue.networks.precision import encoder_precision

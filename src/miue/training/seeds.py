@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from miue.bags.dataset import BagDataset, check_dataset
-from miue.common.arguments import checked
 from miue.common.errors import ConfigError, one_of_two
 from miue.common.folder_kinds import kind_of
 from miue.common.locks import locked
 from miue.common.outputs import refuse_existing, refuse_taken
+from miue.common.values import checked
 from miue.model.folder import read_config
 from miue.model.recipe import Recipe
 from miue.predictions.provenance import TrainingRecord

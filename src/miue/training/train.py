@@ -17,16 +17,15 @@ from miue.bags.batches import ordered_batches
 from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.labels import LabelSequence
 from miue.bags.segments import as_float
-from miue.common.arguments import checked, several
 from miue.common.devices import torch_device
 from miue.common.errors import ConfigError, DataError, first_repeated, repeated
 from miue.common.files import read_json, write_json
 from miue.common.locks import locked
-from miue.common.option_types import Option
 from miue.common.progress import tracked
 from miue.common.terminal import say
 from miue.common.third_party import noting_when
 from miue.common.torch_state import own_torch_state
+from miue.common.values import Option, checked, several
 from miue.io.splits.files import write_splits
 from miue.methods import Method
 from miue.model.config import TrainingConfig, build_method, member_seeds

@@ -26,7 +26,6 @@ from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.names import how_to_pass
 from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import split_name
-from miue.common.arguments import checked
 from miue.common.errors import (
     StorageError,
     first_repeated,
@@ -39,6 +38,7 @@ from miue.common.errors import (
 from miue.common.files import atomic_folder, check_format, read_json, write_json
 from miue.common.folder_kinds import STORE
 from miue.common.tables import read_text_columns, write_table
+from miue.common.values import checked
 from miue.io.formats.arrays import read_array
 from miue.io.raw_bags import RawBags, to_dataset
 from miue.io.write_array import write_array

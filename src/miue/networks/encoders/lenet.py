@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from miue.common.option_types import Rate, Width
+from miue.common.values import Rate, Width
 from miue.networks.encoders.base import ImageEncoder
 
 

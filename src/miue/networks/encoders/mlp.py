@@ -10,8 +10,8 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from miue.common.errors import unknown_name
-from miue.common.option_types import Rate, Width
 from miue.common.user_warnings import warn_user
+from miue.common.values import Rate, Width
 from miue.networks.encoders.base import Encoder, check_vectors, split_at_dropout
 
 Scaling = Literal["as-is", "common", "each"]

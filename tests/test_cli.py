@@ -21,7 +21,6 @@ from miue.cli import app
 from miue.cli.demo import NEXT
 from miue.cli.inspection import description_table
 from miue.common.errors import MiueError
-from miue.common.terminal import show_table
 
 RUNNER = CliRunner()
 QUICK = ["--quiet", "--set", "max_epochs=2", "--set", "learning_rate=1e-3"]
@@ -97,7 +96,7 @@ def test_inspect_writes_facts_within_facts_as_words(capsys: pytest.CaptureFixtur
     """Counts of bags were written as the shape of an image is, settings as Python writes them."""
     made_by = {"settings": {"max_epochs": 15, "device": ""}, "higher": {}, "threshold": None, "bags": [15, 15]}
     shape = {"instance shape": [8, 8, 3]}
-    show_table(description_table({"kind": "predictions", "path": "p", **shape, "made by": made_by}))
+    description_table({"kind": "predictions", "path": "p", **shape, "made by": made_by}).show()
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "settings (max_epochs 15), higher none, threshold none, bags 15, 15" in said
     assert "8 × 8 × 3" in said
@@ -109,7 +108,7 @@ def test_inspect_writes_facts_within_facts_as_words(capsys: pytest.CaptureFixtur
 def test_numbers_are_shown_as_a_person_writes_them(
     value: float, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show_table(description_table({"kind": "bags", "path": "p", "bag sizes": {"median": value}}))
+    description_table({"kind": "bags", "path": "p", "bag sizes": {"median": value}}).show()
     assert f"median {shown} " in capsys.readouterr().out.replace("│", " ")
 
 

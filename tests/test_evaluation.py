@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import (
     average_precision_score,
@@ -26,8 +24,7 @@ from sklearn.metrics import (
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.common.result_table import ResultTable
-from miue.common.terminal import show_table
+from miue.common.text import ResultTable
 from miue.distributions import Categorical, Dirichlet
 from miue.evaluation import evaluate
 from miue.evaluation.class_metrics import (
@@ -423,7 +420,7 @@ def test_without_any_metric_the_reasons_are_all_that_is_shown(capsys: pytest.Cap
     assert str(evaluation).replace("\n", " ") == reason
     page = unescape(evaluation._repr_html_())
     assert "<table>" not in page and reason in page
-    show_table(level_table(evaluation).as_rich("Evaluation"))
+    level_table(evaluation).show("Evaluation")
     title, *lines = capsys.readouterr().out.splitlines()
     assert title == "Evaluation" and " ".join(map(str.strip, lines)) == reason
 
@@ -447,7 +444,9 @@ def test_where_nothing_can_be_compared_no_uncertainty_is_read(monkeypatch: pytes
     assert len(steps) == len(seen)
 
 
-def test_an_evaluation_prints_as_a_table_and_as_html_without_markup_of_others() -> None:
+def test_an_evaluation_prints_as_a_table_and_as_html_without_markup_of_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     alpha = torch.tensor([[9.0, 1.0], [1.0, 8.0], [1.0, 5.0], [3.0, 1.0]])
     evaluation = evaluate(Predictions(table(Dirichlet(alpha), [0, 1, 0, None], ["", "", "", "[red]<b>"]), None))
     lines = str(evaluation).splitlines()
@@ -457,6 +456,5 @@ def test_an_evaluation_prints_as_a_table_and_as_html_without_markup_of_others() 
     page = evaluation._repr_html_()
     assert "<td style='text-align:right'>66.67</td>" in page
     assert "OOD [red]&lt;b&gt;, AUROC" in page and "<b>" not in page
-    console = Console(file=io.StringIO(), width=120)
-    console.print(level_table(evaluation).as_rich("Evaluation"))
-    assert "OOD [red]<b>, AUROC" in console.file.getvalue()  # type: ignore[attr-defined]
+    level_table(evaluation).show("Evaluation")
+    assert "OOD [red]<b>, AUROC" in capsys.readouterr().out

@@ -19,7 +19,6 @@ import miue
 from miue.calibration import DeferralGoal, FalseAlarmGoal
 from miue.cli.app import app
 from miue.common.errors import ConfigError, DataError
-from miue.common.terminal import show_table
 from miue.evaluation import evaluate
 from miue.evaluation.groups import group_tables
 from miue.evaluation.metrics import NO_LABEL, Metric
@@ -120,7 +119,7 @@ def test_the_tables_of_groups_fit_a_terminal_of_80_columns(
     evaluation = evaluate(miue.decide(predictions, calibration), groups=groups_of(predictions))
     assert evaluation.groups is not None
     for table in group_tables(evaluation.groups, evaluation.class_names):
-        show_table(table.as_rich())
+        table.show()
         lines = [*table.as_text().splitlines(), *capsys.readouterr().out.splitlines()]
         assert max(map(len, lines)) <= 80, lines
 

@@ -30,8 +30,8 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.cli import app
 from miue.common.errors import ConfigError, ModelError, StorageError
-from miue.common.escapes import visible
 from miue.common.files import write_json
+from miue.common.text import visible
 from miue.hub import CARD, pull, push, write_card
 from miue.hub.card import TEXT
 from miue.hub.transfer import FILES

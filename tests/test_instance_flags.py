@@ -24,7 +24,7 @@ from miue.calibration.instance_flags import InstanceFlags, instance_scores
 from miue.calibration.instance_thresholds import fit_instance_flags
 from miue.cli.rules import RuleOptions
 from miue.common.errors import ConfigError, DataError
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.distributions import Categorical
 from miue.evaluation.flags import flag_metrics
 from miue.pathology.export.folders import export

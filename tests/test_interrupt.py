@@ -121,13 +121,13 @@ def interrupt(*arguments: object, **options: object) -> None:
 @pytest.mark.parametrize(
     ("command", "said_last"),
     [
-        pytest.param(["report"], "report.show_result", marks=pytest.mark.long),
-        (["evaluate"], "evaluate.show_table"),
-        (["worklist"], "worklist.show_table"),
-        (["export", "geojson"], "export.show_result"),
-        (["data", "pack"], "pack.show_result"),
-        (["data", "split"], "pack.show_result"),
-        pytest.param(["data", "make", "digits-bags"], "make.show_result", marks=pytest.mark.long),
+        pytest.param(["report"], "cli.report.show_result", marks=pytest.mark.long),
+        (["evaluate"], "common.text.ResultTable.show"),
+        (["worklist"], "common.text.ResultTable.show"),
+        (["export", "geojson"], "cli.export.show_result"),
+        (["data", "pack"], "cli.pack.show_result"),
+        (["data", "split"], "cli.pack.show_result"),
+        pytest.param(["data", "make", "digits-bags"], "cli.make.show_result", marks=pytest.mark.long),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )
@@ -147,7 +147,7 @@ def test_an_interrupt_once_the_output_is_written_says_that_it_is_whole(
     whole = f"^{re.escape(str(out))} is written, and whole; the same command is not needed again$"
     for more in ([], ["--overwrite"]):
         with monkeypatch.context() as patched:
-            patched.setattr(f"miue.cli.{said_last}", interrupt)
+            patched.setattr(f"miue.{said_last}", interrupt)
             with pytest.raises(Interrupted, match=whole):
                 run(*command, *of, "--out", out, *more)
     with monkeypatch.context() as patched:
@@ -178,7 +178,7 @@ def test_an_interrupt_of_what_is_written_piece_by_piece_says_what_is_there(
     rules = ["--without", "deferral", "--without", "sets", "--false-alarms", "0.2"]
     run("calibrate", model, store, *rules, "--quiet")
     monitoring = ["monitor", model, predictions, "--out", out]
-    for where in ("monitoring.folder._write_course", "cli.monitor.show_table"):
+    for where in ("monitoring.folder._write_course", "common.text.ResultTable.show"):
         with monkeypatch.context() as patched:
             patched.setattr(f"miue.{where}", interrupt)
             with pytest.raises(Interrupted, match="is whole; the same command adds what it lacks$"):

@@ -15,8 +15,7 @@ import miue
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import ConfigError
-from miue.common.plural import plural
-from miue.common.result_table import PrintsAsTable, ResultTable
+from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.distributions import Categorical
 from miue.io.loaded import LoadedBags
 from miue.predictions.table import PredictionTable

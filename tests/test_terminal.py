@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
@@ -13,13 +12,11 @@ import numpy as np
 import pytest
 from commands import fail, run
 from made_predictions import made_predictions
-from rich.console import Console
 
 from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError
-from miue.common.escapes import visible
-from miue.common.terminal import TextTable, show_table
+from miue.common.text import ResultTable, visible
 from miue.io.store.store import write_store
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
@@ -28,49 +25,37 @@ HOSTILE = ("[/x]", "[low]", "[red]a[/red]", ":smile:", "\\[b]", "\x1b[31mred", "
 HARMLESS = ("naïve", "腫瘍", "a_b*c", "family 👨‍👩‍👧", "می‌خواهم")
 
 
-def printed(table: TextTable) -> str:
-    shown = io.StringIO()
-    Console(file=shown, width=200, force_terminal=True).print(table)
-    return shown.getvalue()
-
-
 @pytest.mark.parametrize("text", HOSTILE + HARMLESS)
-def test_a_table_shows_every_text_as_it_is_and_passes_no_control_character_on(text: str) -> None:
-    table = TextTable(f"head {text}", title=f"title {text}", caption=f"first {text}")
-    table.caption = f"caption {text}"
-    table.add_row(f"cell {text}")
-    shown = printed(table)
-    for part in ("head", "title", "cell", "caption"):
+def test_a_table_shows_every_text_as_it_is_and_passes_no_control_character_on(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ResultTable((f"head {text}",), ((f"cell {text}",),), (f"note {text}",)).show(f"title {text}")
+    shown = capsys.readouterr().out
+    for part in ("head", "title", "cell", "note"):
         assert f"{part} {visible(text)}" in shown
-    assert "first" not in shown
     if visible(text) != text:
         assert text not in shown
 
 
 @pytest.mark.parametrize(("columns", "width"), [("60", 60), ("120", 80), (None, 80)])
-def test_the_caption_of_a_narrow_table_has_lines_of_full_length(
+def test_the_notes_of_a_narrow_table_has_lines_of_full_length(
     columns: str | None, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     if columns is not None:
         monkeypatch.setenv("COLUMNS", columns)
     words = " ".join(["distribution"] * 20)
-    table = TextTable("metric", caption=words)
-    table.add_row("accuracy")
-    for _ in range(2):
-        show_table(table)
-        lines = [line.rstrip() for line in capsys.readouterr().out.splitlines() if "distribution" in line]
-        assert " ".join(lines) == words
-        assert max(map(len, lines)) == width // 13 * 13 - 1
+    ResultTable(("metric",), (("accuracy",),), (words,)).show()
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines() if "distribution" in line]
+    assert " ".join(lines) == words
+    assert max(map(len, lines)) == width // 13 * 13 - 1
 
 
-def test_the_caption_of_a_wide_table_is_as_wide(
+def test_the_notes_of_a_wide_table_is_as_wide(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    table = TextTable("x" * 200, caption="a " * 100)
-    table.add_row("y")
-    show_table(table)
+    ResultTable(("x" * 200,), (("y",),), ("a " * 100,)).show()
     assert "a " * 99 + "a" in capsys.readouterr().out
 
 
@@ -146,12 +131,13 @@ def test_bags_left_out_are_listed_as_they_are_called(tmp_path: Path) -> None:
     assert "\x1b" not in said and r"left out: \x1b[31m[/y]: no finite number" in said
 
 
-def test_a_name_that_is_too_long_for_the_terminal_is_folded_and_not_cut() -> None:
-    table = TextTable("slide", "reason")
-    table.add_row("S" * 60, "R" * 60)
-    shown = io.StringIO()
-    Console(file=shown, width=40).print(table)
-    assert shown.getvalue().count("S") == 60 and shown.getvalue().count("R") == 60
+def test_a_name_that_is_too_long_for_the_terminal_is_folded_and_not_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    ResultTable(("slide", "reason"), (("S" * 60, "R" * 60),)).show()
+    shown = capsys.readouterr().out
+    assert shown.count("S") == 60 and shown.count("R") == 60
 
 
 @pytest.mark.long

@@ -241,7 +241,7 @@ def test_a_system_without_a_folder_for_temporary_files_is_said(
     def refuse(*_: object) -> None:
         raise OSError("Matplotlib requires access to a writable cache directory")
 
-    monkeypatch.setattr("miue.cli.inspect.show_table", refuse)
+    monkeypatch.setattr("miue.common.text.ResultTable.show", refuse)
     with pytest.raises(OSError, match="Matplotlib"):
         fail("inspect", saved_slides)
     monkeypatch.setattr(tempfile, "gettempdir", no_place_for_temporaries)
@@ -265,7 +265,7 @@ def test_a_standard_output_without_room_is_said(
     def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("miue.cli.inspect.show_table", refuse)
+    monkeypatch.setattr("miue.common.text.ResultTable.show", refuse)
     said = fail("inspect", saved_slides)
     assert f"'the standard output': expected a path that can be used, got {os.strerror(number)}" in said
 

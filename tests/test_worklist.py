@@ -25,7 +25,7 @@ from miue.calibration.deferral import Deferral
 from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.prediction_sets import PredictionSets
 from miue.common.errors import ConfigError
-from miue.common.escapes import escape_formula
+from miue.common.text import escape_formula
 from miue.distributions import Categorical, Dirichlet
 from miue.distributions.measures import MEASURES
 from miue.predictions.decisions import OUT_OF_DISTRIBUTION, Decisions

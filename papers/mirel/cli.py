@@ -12,7 +12,7 @@ from miue.cli import run_commands
 from miue.cli.help import Commands
 from miue.cli.options import Address, Device, ExecutorKind, Jobs, make_executor
 from miue.common.errors import unknown_name
-from miue.common.terminal import TextTable, literal, say, show_table
+from miue.common.text import ResultTable, literal, say
 from papers.mirel.mitoses.cli import mitoses_app
 from papers.mirel.nuclei.cli import nuclei_app
 from papers.mirel.options import (
@@ -57,12 +57,12 @@ def list_tables(results: Results = RESULTS, seeds: Seeds = ALL_SEEDS) -> None:
     from papers.mirel.runner import missing
 
     paths, chosen_seeds = Paths(Path(), Path(), results), parse_seeds(seeds)
-    overview = TextTable("table", "shows", "presets", "runs done")
+    rows = []
     for table in published_tables().values():
         total = len(table.presets) * len(chosen_seeds)
         done = total - len(missing(table.presets, chosen_seeds, paths))
-        overview.add_row(table.name, table.title, str(len(table.presets)), f"{done} of {total}")
-    show_table(overview)
+        rows.append((table.name, table.title, str(len(table.presets)), f"{done} of {total}"))
+    ResultTable(("table", "shows", "presets", "runs done"), rows, is_prose=True).show()
 
 
 @app.command("run")
@@ -111,10 +111,8 @@ def figure(
     from papers.mirel.paths import Paths
 
     if name == "list":
-        overview = TextTable("figure", "shows")
-        for figure_name, listed in FIGURES.items():
-            overview.add_row(figure_name, listed.shows)
-        show_table(overview)
+        shows = [(figure_name, listed.shows) for figure_name, listed in FIGURES.items()]
+        ResultTable(("figure", "shows"), shows, is_prose=True).show()
         return
     figures = {figure_name: paper_figure(figure_name) for figure_name in (FIGURES if name == "all" else [name])}
     paths = Paths(source, work, results)
@@ -143,10 +141,8 @@ def distances(
     rows = distance_choice(names, parse_seeds(seeds), Paths(source, work, results))
     write_choice(results / "distance_choice.csv", rows)
     for level in ("bag", "instance"):
-        scores = TextTable(f"score, {level} level", "mean AUROC over shifts, presets and seeds, %")
-        for score, value in ranking(rows, level):
-            scores.add_row(score, f"{100 * value:.2f}")
-        show_table(scores)
+        scores = [(score, f"{100 * value:.2f}") for score, value in ranking(rows, level)]
+        ResultTable((f"score, {level} level", "mean AUROC over shifts, presets and seeds, %"), scores).show()
 
 
 @app.command("routing")
@@ -167,7 +163,7 @@ def routing(
     out = results / "routing" / "validation.csv"
     rows = measure_routings(names, parse_seeds(seeds), Paths(source, work, results), out)
     for table in choice_tables(rows):
-        show_table(table)
+        table.show()
 
 
 @app.command("error-measures")
@@ -188,7 +184,7 @@ def error_measures(
     rows = measure_errors(names, parse_seeds(seeds), Paths(source, work, results), results / "error_measures.csv")
     for predicted, table in choice_tables(rows):
         say(f"Conf. in %, {predicted}")
-        show_table(table)
+        table.show()
 
 
 @app.command("decisions")
@@ -210,10 +206,8 @@ def decisions(
     for name in names:
         rows = [row for seed in parse_seeds(seeds) for row in outcomes(name, seed, Paths(source, work, results))]
         write_rows(results / "decisions" / f"{name.replace('/', '-')}.csv", COLUMNS, rows)
-        table = TextTable(*("preset", "calibrated on", "metric", "% (mean ± std over seeds)", "highest"))
-        for row in summaries(rows):
-            table.add_row(*row)
-        show_table(table)
+        heading = ("preset", "calibrated on", "metric", "% (mean ± std over seeds)", "highest")
+        ResultTable(heading, list(summaries(rows)), is_prose=True).show()
 
 
 @app.command("choose")
@@ -236,18 +230,18 @@ def choose(
     from papers.mirel.option_choices import CHOICES
 
     if name == "list":
-        table = TextTable("choice", "option", "values", "network", "data")
+        listed = []
         for title, choice in CHOICES.items():
             values = ", ".join(map(str, (choice.before, *choice.others)))
-            table.add_row(title, choice.option, values, choice.network, ", ".join(choice.data))
-        show_table(table)
+            listed.append((title, choice.option, values, choice.network, ", ".join(choice.data)))
+        ResultTable(("choice", "option", "values", "network", "data"), listed, is_prose=True).show()
         return
     if name not in CHOICES:
         raise unknown_name("choice", name, CHOICES)
     choice, folder = CHOICES[name], results / name.replace("-", "_")
     rows = measure_choice(choice, data or list(choice.data), parse_seeds(seeds), source, folder / "validation.csv")
     table, chosen = choice_table(choice, rows)
-    show_table(table)
+    table.show()
     say(f"By the rule in {folder / 'README.md'}: {choice.option}={chosen}")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.common.terminal import TextTable
+from miue.common.text import ResultTable
 from miue.distributions.measures import MEASURES
 from miue.evaluation import evaluate
 from miue.methods.base import BAG_OF_ONE, RESIDUAL
@@ -89,15 +89,15 @@ def chosen_measures(rows: Sequence[Row]) -> dict[str, str]:
     }
 
 
-def choice_tables(rows: Sequence[Row]) -> Iterator[tuple[str, TextTable]]:
+def choice_tables(rows: Sequence[Row]) -> Iterator[tuple[str, ResultTable]]:
     """Yield what is predicted, and Conf. in % of each measure for each network, the best measure first."""
     chosen = chosen_measures(rows)
     for predicted, by_measure in means(rows).items():
         networks = sorted({network for of in by_measure.values() for network in of})
-        table = TextTable("measure", *networks, "mean", "chosen")
+        table = []
         overall = {measure: float(np.mean(list(of.values()))) for measure, of in by_measure.items()}
         for measure in sorted(overall, key=lambda name: -overall[name]):
             values = [*(by_measure[measure][name] for name in networks), overall[measure]]
             cells = [f"{100 * value:.1f}" for value in values]
-            table.add_row(measure, *cells, "yes" if measure == chosen[predicted] else "")
-        yield predicted, table
+            table.append((measure, *cells, "yes" if measure == chosen[predicted] else ""))
+        yield predicted, ResultTable(("measure", *networks, "mean", "chosen"), table)

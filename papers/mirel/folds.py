@@ -10,7 +10,7 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from miue.common.terminal import say
+from miue.common.text import say
 from miue.evaluation import LevelEvaluation
 from miue.evaluation.evaluate_level import evaluate_level
 from miue.predictions.table import PredictionTable

@@ -16,7 +16,7 @@ import numpy as np
 
 from miue.bags.dataset import BagDataset
 from miue.common.errors import unknown_name
-from miue.common.terminal import TextTable
+from miue.common.text import ResultTable
 from miue.common.values import Option
 from papers.mirel.measured import Row, read_measured, write_measured
 
@@ -159,7 +159,7 @@ def _measure(
     return dict(zip(choice.columns, (name, method, str(value), str(seed), *measured), strict=True))
 
 
-def choice_table(choice: Choice, rows: Sequence[Row]) -> tuple[TextTable, Option]:
+def choice_table(choice: Choice, rows: Sequence[Row]) -> tuple[ResultTable, Option]:
     """Return NLL + error of each data set and method, and which value the rule chooses.
 
     Of several values that the rule lets replace the one before, the one with the lowest mean is chosen.
@@ -171,14 +171,14 @@ def choice_table(choice: Choice, rows: Sequence[Row]) -> tuple[TextTable, Option
         values[pair][row[choice.column]][row["seed"]] = float(row["criterion"])
         constant[pair] = float(row["constant_criterion"])
     compared = [heading for value in choice.others for heading in (str(value), "difference")]
-    table = TextTable("data", "method", "seeds", str(choice.before), *compared, "class shares")
+    cells_of_rows: list[tuple[str, ...]] = []
     of_values: dict[Option, list[Difference]] = {value: [] for value in choice.others}
     for pair, of_pair in values.items():
         tried = (choice.before, *choice.others)
         seeds = sorted(set.intersection(*(set(of_pair[str(value)]) for value in tried)), key=int)
         if len(seeds) < FEWEST_SEEDS:
             empty = [cell for _ in choice.others for cell in ("", "too few seeds yet")]
-            table.add_row(*pair, str(len(seeds)), "", *empty, f"{constant[pair]:.3f}")
+            cells_of_rows.append((*pair, str(len(seeds)), "", *empty, f"{constant[pair]:.3f}"))
             continue
         before = np.array([of_pair[str(choice.before)][seed] for seed in seeds])
         cells = []
@@ -187,11 +187,12 @@ def choice_table(choice: Choice, rows: Sequence[Row]) -> tuple[TextTable, Option
             difference = Difference.of(after - before)
             of_values[value].append(difference)
             cells += [f"{after.mean():.3f}", f"{difference.mean:+.3f} ± {difference.error:.3f}"]
-        table.add_row(*pair, str(len(seeds)), f"{before.mean():.3f}", *cells, f"{constant[pair]:.3f}")
+        cells_of_rows.append((*pair, str(len(seeds)), f"{before.mean():.3f}", *cells, f"{constant[pair]:.3f}"))
     means = {
         value: sum(one.mean for one in differences)
         for value, differences in of_values.items()
         if sum(one.mean < 0 for one in differences) >= MAJORITY * len(values)
         and not any(one.is_above(choice.tolerance) for one in differences)
     }
-    return table, min(means, key=lambda value: means[value], default=choice.before)
+    heading = ("data", "method", "seeds", str(choice.before), *compared, "class shares")
+    return ResultTable(heading, cells_of_rows), min(means, key=lambda value: means[value], default=choice.before)

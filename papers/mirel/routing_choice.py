@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from miue.bags.dataset import BagDataset
-from miue.common.terminal import TextTable
+from miue.common.text import ResultTable
 from miue.datasets.drawing import Pool, draw_bags, drawn_dataset
 from miue.datasets.image_files import read_images
 from miue.datasets.image_shifts import shifted_copies
@@ -219,25 +219,26 @@ def lowest_nll(rows: Sequence[Row]) -> dict[str, Variant]:
     return lowest
 
 
-def choice_tables(rows: Sequence[Row]) -> Iterator[TextTable]:
+def choice_tables(rows: Sequence[Row]) -> Iterator[ResultTable]:
     """Yield what each variant gains at each level, and what each rule chooses for each network."""
     labeled, from_bags = list(compare(rows)), list(compare(rows, BAG_LABELS))
-    gains = TextTable("network", "variant", "seeds", "bags", "instances", "better in", "wins")
+    gains: list[tuple[str, ...]] = []
     for one in labeled:
         cells = (f"{100 * one.bags:+.1f}", f"{100 * one.instances:+.1f}", f"{one.share_better:.0%}")
-        gains.add_row(one.network, describe(one.variant), str(len(one.seeds)), *cells, "yes" if one.wins else "")
-    yield gains
-    chosen = TextTable("network", "labels of instances", "labels of bags", "lowest bag NLL")
+        gains.append((one.network, describe(one.variant), str(len(one.seeds)), *cells, "yes" if one.wins else ""))
+    yield ResultTable(("network", "variant", "seeds", "bags", "instances", "better in", "wins"), gains)
+    chosen: list[tuple[str, ...]] = []
     by_label, by_bags, by_nll = choose(labeled), choose(from_bags), lowest_nll(rows)
     for network in by_label:
-        chosen.add_row(network, *(describe(rule[network]) for rule in (by_label, by_bags, by_nll)))
-    yield chosen
-    estimates = TextTable("network", "variant", "seeds", "accuracy of R", "of T", "Conf. of R", "of T", "prefers")
+        chosen.append((network, *(describe(rule[network]) for rule in (by_label, by_bags, by_nll))))
+    yield ResultTable(("network", "labels of instances", "labels of bags", "lowest bag NLL"), chosen)
+    estimates: list[tuple[str, ...]] = []
     for network, variant, seeds, values in estimates_by_variant(rows):
         numbers = [f"{100 * value:.1f}" for value in values]
         prefers = "T" if values[1] + values[3] > values[0] + values[2] else "R"
-        estimates.add_row(network, describe(variant), str(seeds), *numbers, prefers)
-    yield estimates
+        estimates.append((network, describe(variant), str(seeds), *numbers, prefers))
+    heading = ("network", "variant", "seeds", "accuracy of R", "of T", "Conf. of R", "of T", "prefers")
+    yield ResultTable(heading, estimates)
 
 
 def estimates_by_variant(rows: Sequence[Row]) -> Iterator[tuple[str, Variant, int, np.ndarray]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from miue.common.option_types import Option
+from miue.common.values import Option
 
 FIRST = 1
 VERSIONS = {

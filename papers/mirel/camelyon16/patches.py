@@ -11,7 +11,7 @@ import numpy as np
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.common.errors import DataError, StorageError, lacking
-from miue.common.progress import tracked
+from miue.common.text import tracked
 from miue.io.labels.instance_labels import with_instance_labels
 from miue.pathology.annotations import is_tumor, read_tumor, tumor_share
 from miue.pathology.outlines import SUFFIXES

@@ -13,7 +13,7 @@ from miue.cli.options import Address, Device, ExecutorKind, Jobs, Out, Overwrite
 from miue.cli.outputs import locks_out
 from miue.common.folder_kinds import STORE
 from miue.common.outputs import refuse_existing
-from miue.common.terminal import say
+from miue.common.text import say
 from papers.mirel.options import (
     ALL_SEEDS,
     DATA,

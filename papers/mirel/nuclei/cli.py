@@ -12,7 +12,7 @@ from miue.cli.options import Address, Device, ExecutorKind, Jobs, Out, Overwrite
 from miue.cli.outputs import locks_out
 from miue.common.folder_kinds import STORE
 from miue.common.outputs import refuse_existing
-from miue.common.terminal import say
+from miue.common.text import say
 from papers.mirel.options import (
     ALL_SEEDS,
     DATA,
@@ -89,7 +89,7 @@ def nuclei_detect_shifts(
 
     Example: python -m papers.mirel nuclei detect-shifts --source data --method mirel --seeds 42,17
     """
-    from miue.common.progress import tracked
+    from miue.common.text import tracked
     from papers.mirel.nuclei import shift_detection
     from papers.mirel.nuclei.bags import nuclei_bags
 

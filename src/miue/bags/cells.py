@@ -12,7 +12,7 @@ from unicodedata import normalize
 import numpy as np
 
 from miue.common.errors import DataError
-from miue.common.plural import plural
+from miue.common.text import plural
 
 UNKNOWN_WORDS = (
     *("", "na", "n/a", "nan", "none", "null", "unknown", "#n/a", "<na>", "-nan", "#nv", "#n/d"),

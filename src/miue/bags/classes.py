@@ -22,7 +22,7 @@ from miue.bags.cells import (
 )
 from miue.bags.labels import Labels
 from miue.common.errors import ConfigError, DataError, first_repeated
-from miue.common.plural import plural
+from miue.common.text import plural
 
 NEGATIVE_NAMES = {
     *("negative", "neg", "normal", "benign", "healthy", "control", "controls", "ctrl", "background"),

@@ -36,7 +36,7 @@ from miue.common.errors import (
     repeated,
     unknown_name,
 )
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.common.values import several
 
 logger = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from miue.bags.ood_flags import OodFlags
 from miue.bags.segments import BagBatch, Segments
 from miue.bags.summary import summary_table
 from miue.common.errors import ConfigError, DataError, wrong_type
-from miue.common.result_table import PrintsAsTable, ResultTable
+from miue.common.text import PrintsAsTable, ResultTable
 from miue.common.third_party import noting_when
 from miue.common.values import several
 

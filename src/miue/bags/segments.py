@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
 from miue.common.errors import DataError
-from miue.common.plural import plural
+from miue.common.text import plural
 
 LARGE = 512  # mean bag size from which one sum or matrix product per bag beats scattered addition on a CPU
 LONG = 4096  # rows up to which a running sum in float32 (scattered addition, a matrix product) keeps four digits

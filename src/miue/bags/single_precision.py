@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from miue.common.errors import DataError
-from miue.common.plural import plural
+from miue.common.text import plural
 
 
 def in_single(array: np.ndarray, item: str) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.bags.columns import ItemColumns
-from miue.common.result_table import ResultTable
+from miue.common.text import ResultTable
 
 CLASSES_SHOWN = 6
 

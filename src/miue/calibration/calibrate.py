@@ -34,7 +34,7 @@ from miue.calibration.patients import ALL_COUNTED, count_patients, counted_rows
 from miue.calibration.prediction_sets import PredictionSetGoal, fit_prediction_sets
 from miue.calibration.scaling import fit_scaling
 from miue.common.errors import ConfigError, out_of_range, unknown_name
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.common.values import checked
 from miue.distributions import Dirichlet
 from miue.predictions.decisions import RESERVED

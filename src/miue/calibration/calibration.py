@@ -19,8 +19,7 @@ from miue.calibration.prediction_sets import SET_SCORES, PredictionSets
 from miue.calibration.scaling import Scaling
 from miue.common.errors import ModelError, StorageError, first_problem
 from miue.common.json_record import JsonFormat
-from miue.common.plural import plural
-from miue.common.result_table import PrintsAsTable, ResultTable
+from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import checked
 from miue.predictions.provenance import Provenance
 

@@ -12,7 +12,7 @@ from miue.bags.drawing import draw_folds, group_by_patient
 from miue.calibration.compared import compared_uncertainties
 from miue.calibration.patients import counted_rows
 from miue.common.errors import DataError, ModelError
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
 

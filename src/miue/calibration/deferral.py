@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from miue.calibration.binomial import p_values
 from miue.calibration.ranks import check_share, exact, needed_for_tolerance
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.common.values import check_fields
 from miue.predictions.error_model import ERROR_PROBABILITY
 

@@ -6,7 +6,7 @@ from miue.calibration.calibration import Calibration
 from miue.calibration.covariate_shift import CovariateShift
 from miue.calibration.deferral import BELOW_THRESHOLD
 from miue.common.errors import first_few
-from miue.common.plural import plural
+from miue.common.text import plural
 
 
 def notes(calibration: Calibration) -> list[str]:

@@ -15,7 +15,7 @@ from miue.bags.cells import one_form
 from miue.calibration.compared import round_scores
 from miue.calibration.ranks import check_share, exact
 from miue.common.errors import ConfigError, DataError, unknown_name
-from miue.common.plural import is_or_are, plural
+from miue.common.text import is_or_are, plural
 from miue.common.values import check_fields
 from miue.predictions.instance_errors import ERROR_PROBABILITY, probabilities_by_error
 from miue.predictions.provenance import Provenance

@@ -23,7 +23,7 @@ from miue.bags.drawing import group_by_patient
 from miue.calibration.instance_flags import Guarantee, InstanceFlags, InstanceGoal, instance_scores
 from miue.calibration.ranks import exact
 from miue.common.errors import DataError, lacking
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.predictions.folder import Predictions
 
 

@@ -17,7 +17,7 @@ from miue.calibration.patients import counted_rows
 from miue.calibration.prediction_sets import PredictionSetGoal
 from miue.calibration.ranks import needed_for_rank
 from miue.common.errors import ConfigError, DataError
-from miue.common.plural import plural
+from miue.common.text import plural
 
 
 @dataclass(frozen=True)

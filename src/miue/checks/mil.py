@@ -15,10 +15,8 @@ from rich.progress import Progress, TaskID
 from miue.checks.mil_bags import MIL_TESTS, MILTest
 from miue.common.errors import out_of_range, unknown_name
 from miue.common.files import read_json, write_json
-from miue.common.progress import bar
-from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.seeds import derive_seed
-from miue.common.terminal import literal
+from miue.common.text import PrintsAsTable, ResultTable, bar, literal
 from miue.common.values import Option, checked
 from miue.evaluation.auc import LEVEL, Auc
 from miue.model.model import Model

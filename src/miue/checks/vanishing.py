@@ -14,9 +14,8 @@ from miue.bags.dataset import BagDataset, check_dataset
 from miue.checks.slope import Slope, fit_slope
 from miue.common.errors import DataError, lacking
 from miue.common.files import make_folder
-from miue.common.plural import plural
-from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.tables import write_rows
+from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import checked
 from miue.distributions.measures import MEASURES
 from miue.io.splits.splits import Splits

@@ -29,7 +29,7 @@ from miue.cli.shift import data_shift
 from miue.cli.tile import data_tile
 from miue.cli.train import train
 from miue.cli.worklist import worklist
-from miue.common.terminal import say
+from miue.common.text import say
 
 GETTING_STARTED, DATA, DECIDING, COMPARING, SHARING = HEADINGS
 

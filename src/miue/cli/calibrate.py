@@ -17,8 +17,7 @@ from miue.cli.rules import RuleOptions, flag_option
 from miue.cli.sources import BAGS_HELP, Source, check_order, label_as_trained, open_bags_for
 from miue.common.errors import ConfigError
 from miue.common.outputs import refuse_existing
-from miue.common.plural import plural
-from miue.common.terminal import say, say_json, show_table
+from miue.common.text import plural, say, say_json
 
 if TYPE_CHECKING:
     from miue.bags.dataset import BagDataset
@@ -143,7 +142,7 @@ def calibrate(
     if as_json:
         say_json(made.model_dump(mode="json"))
     else:
-        show_table(made.tables()[0].as_rich("Calibration"))
+        made.tables()[0].show("Calibration")
     for note in describe.notes(made):
         say(f"Note: {note}", err=as_json)
     if warning := describe.warning(made):

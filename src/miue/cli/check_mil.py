@@ -21,7 +21,7 @@ from miue.cli.options import (
     parse_seeds,
     separate,
 )
-from miue.common.terminal import say_json, show_table
+from miue.common.text import say_json
 
 
 def check_mil(
@@ -95,4 +95,4 @@ def check_mil(
         say_json(result.to_json())
     else:
         for table in result.tables():
-            show_table(table.as_rich())
+            table.show()

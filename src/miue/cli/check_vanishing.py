@@ -26,7 +26,7 @@ from miue.cli.options import (
     separate,
 )
 from miue.cli.sources import Bags, Source, check_order, label_as_trained, open_bags, say_left_out
-from miue.common.terminal import say, say_json, show_table
+from miue.common.text import say, say_json
 
 
 @takes_options
@@ -93,5 +93,5 @@ def check_vanishing(
         if as_json:
             say_json(found.to_json())
             return
-        show_table(found.tables()[0].as_rich())
+        found.tables()[0].show()
         say(f"Written to {out}: vanishing.csv, and each refit with its predictions.")

@@ -11,10 +11,8 @@ import typer
 from miue.cli.options import MANY_NAMES, OUTPUT, AsJson, OverwriteFile, separate_names
 from miue.cli.outputs import keeps_inputs, locks_out
 from miue.common.errors import ConfigError
-from miue.common.escapes import escape_markdown
 from miue.common.outputs import refuse_existing
-from miue.common.result_table import ResultTable
-from miue.common.terminal import say_json, show_table
+from miue.common.text import ResultTable, escape_markdown, say_json
 
 if TYPE_CHECKING:
     from miue.selection.comparison import Compared
@@ -76,7 +74,7 @@ def compare(
     if as_json:
         say_json([_to_json(one, level, metric) for one in found])
     else:
-        show_table(table.as_rich())
+        table.show()
 
 
 def _check_kind(out: Path) -> None:

@@ -36,8 +36,7 @@ from miue.cli.options import (
 )
 from miue.cli.sources import Bags, Source, open_bags, say_left_out
 from miue.common.errors import ConfigError
-from miue.common.plural import plural
-from miue.common.terminal import say, say_json, show_table
+from miue.common.text import plural, say, say_json
 
 if TYPE_CHECKING:
     from miue.io.splits.splits import Splits
@@ -140,7 +139,7 @@ def cross_validate(
                 }
             )
             return
-        show_table(found.as_table().as_rich(f"{plural(len(splits), 'fold')} × {plural(len(numbers), 'seed')}"))
+        found.as_table().show(f"{plural(len(splits), 'fold')} × {plural(len(numbers), 'seed')}")
         say(f"Written to {out}: summary.csv, runs.csv, splits.csv, and each run with its predictions.")
 
 

@@ -13,8 +13,7 @@ from miue.cli.outputs import keeps_inputs
 from miue.cli.shift_warning import warn_of_shift
 from miue.common.folder_kinds import PREDICTIONS
 from miue.common.outputs import refuse_existing
-from miue.common.plural import is_or_are, plural
-from miue.common.terminal import say, say_json
+from miue.common.text import is_or_are, plural, say, say_json
 
 
 @keeps_inputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from miue.cli.options import AsJson, Out, Overwrite, Quiet
-from miue.common.terminal import TextTable, say, say_json, show_table
+from miue.common.text import ResultTable, say, say_json
 
 NEXT = """Next, with your own data (a folder of CLAM, TRIDENT or STAMP features and a table of labels):
   miue inspect features --labels labels.csv
@@ -28,12 +28,8 @@ def demo(
     if as_json:
         say_json({**result.to_json(), "report": str(report), "worklist": str(worklist), "out": str(out)})
         return
-    table = TextTable(
-        "in %", "softmax", "MIREL", "explanation", title="Bags of digits, positive if they contain a 9"
-    )
-    for row in result.rows():
-        table.add_row(*row)
-    show_table(table)
+    heading = ("in %", "softmax", "MIREL", "explanation")
+    ResultTable(heading, result.rows(), is_prose=True).show("Bags of digits, positive if they contain a 9")
     say("One training run of each, on easy images: an example, not a comparison of the methods.\n")
     for case in result.cases:
         say(f"{case}.\n")

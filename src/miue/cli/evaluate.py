@@ -13,7 +13,7 @@ from miue.cli.option_groups import takes_options
 from miue.cli.options import LABELS, OUTPUT, AsJson, ClassNames, GivenPredictions, Instances, OverwriteFile, Quiet
 from miue.cli.outputs import keeps_inputs, locks_out
 from miue.common.outputs import refuse_existing
-from miue.common.terminal import say_json, show_table
+from miue.common.text import say_json
 
 
 @keeps_inputs
@@ -82,6 +82,6 @@ def evaluate(
         say_json(evaluation.to_json())
         return
     of_levels, *others = evaluation.tables()
-    show_table(of_levels.as_rich("Evaluation"))
+    of_levels.show("Evaluation")
     for table in others:
-        show_table(table.as_rich())
+        table.show()

@@ -29,8 +29,7 @@ from miue.cli.outputs import keeps_inputs
 from miue.common.errors import ConfigError, DataError, StorageError, not_a_folder
 from miue.common.folder_kinds import EXPORT, PREDICTIONS
 from miue.common.outputs import refuse_existing
-from miue.common.plural import plural
-from miue.common.terminal import say, show_result
+from miue.common.text import plural, say, show_result
 
 if TYPE_CHECKING:
     from miue.pathology.export.folders import Written

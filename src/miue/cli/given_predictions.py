@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from miue.cli.sources import refuse_other_classes
 from miue.common.errors import one_of_two
-from miue.common.terminal import say
+from miue.common.text import say
 
 if TYPE_CHECKING:
     from miue.predictions.folder import Predictions

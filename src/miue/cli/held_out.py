@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from miue.common.errors import DataError, first_few
-from miue.common.plural import plural
-from miue.common.terminal import say
+from miue.common.text import plural, say
 
 if TYPE_CHECKING:
     from miue.bags.dataset import BagDataset

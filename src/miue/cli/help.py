@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from miue.cli.interrupt import Interrupted, saying_what_is_written
 from miue.common.errors import ConfigError, may_not_read
-from miue.common.terminal import say
+from miue.common.text import say
 
 HEADINGS = ("Get started", "Your data", "Decide", "Compare models", "Share")
 """Headings of the commands, in the order in which help lists them."""

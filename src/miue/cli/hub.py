@@ -10,7 +10,7 @@ import typer
 from miue.cli.help import Command, Commands
 from miue.cli.options import OUTPUT, AsJson, Out, Run, Trust
 from miue.cli.outputs import keeps_inputs
-from miue.common.terminal import say, show_result
+from miue.common.text import say, show_result
 
 hub_app = typer.Typer(
     cls=Commands,

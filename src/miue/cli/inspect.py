@@ -10,7 +10,7 @@ import typer
 from miue.cli.option_groups import takes_options
 from miue.cli.options import AsJson, Quiet
 from miue.cli.sources import Source
-from miue.common.terminal import say_json, show_table
+from miue.common.text import say_json
 
 
 @takes_options(without=("skip_bad",))
@@ -49,5 +49,5 @@ def inspect(
     if bags is not None:
         from miue.cli.inspection import bag_file_table
 
-        show_table(bag_file_table(bags))
-    show_table(description_table(description))
+        bag_file_table(bags).show()
+    description_table(description).show(f"{description['kind']}: {description['path']}")

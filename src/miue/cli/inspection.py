@@ -19,10 +19,8 @@ from miue.calibration.calibration import PARTS
 from miue.cli.sources import Source, open_bags
 from miue.common.errors import StorageError, first_few
 from miue.common.files import read_json
-from miue.common.plural import plural
-from miue.common.progress import tracked
 from miue.common.tables import read_text_columns
-from miue.common.terminal import TextTable
+from miue.common.text import ResultTable, plural, tracked
 from miue.io.find import check_options_fit, is_long_table
 from miue.io.folders.listing import describe_bag_files
 from miue.io.loaded import LoadedBags, ReadOptions
@@ -90,9 +88,9 @@ def describe(
     )
 
 
-def description_table(description: dict[str, Any]) -> TextTable:
+def description_table(description: dict[str, Any]) -> ResultTable:
     """Return a description as rows of name and value; a list of records becomes one row each."""
-    table = TextTable(title=f"{description['kind']}: {description['path']}", show_header=False)
+    rows = []
     for key, value in description.items():
         if key in ("kind", "path"):
             continue
@@ -100,38 +98,35 @@ def description_table(description: dict[str, Any]) -> TextTable:
             for record in value:
                 name, *rest = record.values()
                 facts = ", ".join(f"{k} {_show(v)}" for k, v in list(record.items())[1:])
-                table.add_row(f"{key} {name}", facts if rest else "")
+                rows.append((f"{key} {name}", facts if rest else ""))
         elif key == SHAPE:
-            table.add_row(key, " × ".join(map(str, value)))
+            rows.append((key, " × ".join(map(str, value))))
         elif key == FEATURES:
-            table.add_row(key, first_few(value, MOST_LINES))
+            rows.append((key, first_few(value, MOST_LINES)))
         elif key in LINES:
             more = len(value) - MOST_LINES
             rest = [f"and {more:,} more; --json lists all"] if more > 0 else []
-            table.add_row(f"{key} ({len(value):,})", "\n".join([*value[:MOST_LINES], *rest]))
+            rows.append((f"{key} ({len(value):,})", "\n".join([*value[:MOST_LINES], *rest])))
         elif isinstance(value, dict):
-            table.add_row(key, ", ".join(f"{k} {_show(v)}" for k, v in value.items()))
+            rows.append((key, ", ".join(f"{k} {_show(v)}" for k, v in value.items())))
         else:
-            table.add_row(key, _show(value))
-    return table
+            rows.append((key, _show(value)))
+    return ResultTable(("", ""), rows, is_prose=True)
 
 
-def bag_file_table(bags: list[dict[str, Any]]) -> TextTable:
+def bag_file_table(bags: list[dict[str, Any]]) -> ResultTable:
     """Return what bag files hold, and what to know of them below.
 
     A bag is a row, those with a problem last; of more than ``MOST_ROWS`` without one, the first are shown. A note
     of several bags is shown once, with their number.
     """
-    table = TextTable()
-    table.add_column("bag", overflow="fold", min_width=12)
-    for name in ("format", "N", "D", "dtype", "coords", "patch", "ok"):
-        table.add_column(name, justify="right" if name in ("N", "D", "patch") else "left")
+    rows = []
     well = [bag for bag in bags if not bag["problems"]]
     shown, hidden = well[:MOST_ROWS], well[MOST_ROWS:]
     said = []
     counts = Counter(text for bag in bags for text in bag["notes"])
     for bag in [*shown, *(bag for bag in bags if bag["problems"])]:
-        table.add_row(
+        cells = (
             bag["bag"],
             bag["format"],
             f"{bag['instances']:,}",
@@ -140,8 +135,8 @@ def bag_file_table(bags: list[dict[str, Any]]) -> TextTable:
             "no" if bag["coords"] == "none" else "yes",
             "" if bag["patch size"] is None else str(bag["patch size"]),
             "no" if bag["problems"] else "yes",
-            style="red" if bag["problems"] else None,
         )
+        rows.append(cells)
         own = [text for text in bag["notes"] if counts[text] == 1]
         said += [f"{bag['bag']}: {text}" for text in (*bag["problems"], *own)]
     said += [f"{text} ({count:,} of {len(bags):,} bags)" for text, count in counts.items() if count > 1]
@@ -151,8 +146,8 @@ def bag_file_table(bags: list[dict[str, Any]]) -> TextTable:
         said.append(f"{plural(len(hidden), 'further bag')} without a problem{notes}; --json lists all.")
     if any(bag["coords"] != "none" or bag["patch size"] is not None for bag in bags):
         said.insert(0, "Coords and patch (side of a patch) are in level-0 pixels.")
-    table.caption = "\n".join(said)
-    return table
+    heading = ("bag", "format", "N", "D", "dtype", "coords", "patch", "ok")
+    return ResultTable(heading, rows, tuple(said), is_prose=True)
 
 
 def _show(value: Any) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from miue.common.errors import WriteError, no_room_behind
 from miue.common.interrupts import signal_of
-from miue.common.plural import is_or_are, plural
+from miue.common.text import is_or_are, plural
 
 NOTHING = "nothing half-written was left; give the same command again"
 

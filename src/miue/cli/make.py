@@ -14,8 +14,7 @@ from miue.cli.outputs import keeps_inputs, locks_out
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.folder_kinds import STORE
 from miue.common.outputs import refuse_existing
-from miue.common.plural import plural
-from miue.common.terminal import show_result
+from miue.common.text import plural, show_result
 
 SOURCES = ("digits-bags", "mnist-bags", "cifar10-bags", "gaussian-bags", "musk1-bags", "musk2-bags")
 NEED_FILES = {

@@ -12,8 +12,7 @@ from miue.cli.outputs import keeps_inputs, locks_out
 from miue.cli.shift_warning import warn_of_shift
 from miue.common.folder_kinds import PREDICTIONS
 from miue.common.outputs import refuse_existing
-from miue.common.plural import plural
-from miue.common.terminal import show_result
+from miue.common.text import plural, show_result
 
 
 @keeps_inputs

@@ -12,8 +12,7 @@ from miue.cli.interrupt import saying_what_is_kept
 from miue.cli.options import MANY, AsJson, ClassNames, separate
 from miue.cli.outputs import locks_out
 from miue.common.errors import first_few
-from miue.common.plural import plural
-from miue.common.terminal import say, say_json, show_table
+from miue.common.text import plural, say, say_json
 
 ROWS_SHOWN = 30  # in the terminal; the page has all
 
@@ -103,6 +102,6 @@ def monitor(
             what = f"{plural(trained, 'bag')} that the model was trained on, or others of their patients"
             say(f"Note: left out {what}", err=True)
         for shown in course.tables():
-            show_table(shown.last(ROWS_SHOWN).as_rich())
+            shown.last(ROWS_SHOWN).show()
         say(" ".join(filter(None, (str(course), course.advice))))
         say(f"Page: {out / PAGE}")

@@ -17,8 +17,7 @@ from miue.cli.outputs import keeps_inputs, locks_out
 from miue.cli.sources import Bags, Source, open_bags, say_left_out
 from miue.common.folder_kinds import STORE
 from miue.common.outputs import refuse_existing
-from miue.common.plural import plural
-from miue.common.terminal import say, show_result
+from miue.common.text import plural, say, show_result
 
 if TYPE_CHECKING:
     from miue.bags.dataset import BagDataset

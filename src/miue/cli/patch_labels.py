@@ -14,8 +14,7 @@ from miue.cli.options import MANY_NAMES, OUTPUT, AsJson, OverwriteFile, Quiet, s
 from miue.cli.outputs import keeps_inputs, locks_out
 from miue.common.errors import ConfigError, DataError, StorageError, first_few, lacking, unknown_name
 from miue.common.outputs import refuse_existing
-from miue.common.plural import is_or_are, plural
-from miue.common.terminal import say, show_result
+from miue.common.text import is_or_are, plural, say, show_result
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,7 +149,7 @@ def label_slides(
     files: list[Path], how: Labeling, counts: Counter[str], *, progress: bool
 ) -> Iterator[tuple[str, Int64[np.ndarray, "n"]]]:
     """Yield the name of each slide with the labels of its patches, and count them."""
-    from miue.common.progress import tracked
+    from miue.common.text import tracked
     from miue.pathology.patch_labels import patch_labels
 
     for file in tracked(files, "Slides", shown=progress, unit="slides"):

@@ -38,8 +38,7 @@ from miue.cli.sources import BAGS_HELP, Source, as_trained, check_order, label_a
 from miue.common.errors import ConfigError, one_of_two
 from miue.common.folder_kinds import PREDICTIONS
 from miue.common.outputs import refuse_existing
-from miue.common.plural import plural
-from miue.common.terminal import say, show_result
+from miue.common.text import plural, say, show_result
 
 if TYPE_CHECKING:
     from miue.bags.dataset import BagDataset

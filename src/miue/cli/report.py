@@ -18,7 +18,7 @@ from miue.cli.outputs import keeps_inputs, locks_out
 from miue.cli.sources import Source, open_bags, say_left_out
 from miue.common.errors import ConfigError
 from miue.common.outputs import refuse_existing
-from miue.common.terminal import say, show_result
+from miue.common.text import say, show_result
 
 if TYPE_CHECKING:
     from miue.io.loaded import LoadedBags

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from miue.common.terminal import say
+from miue.common.text import say
 
 if TYPE_CHECKING:
     from miue.predictions.folder import Predictions

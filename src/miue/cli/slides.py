@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from miue.cli.interrupt import saying_what_is_kept
 from miue.common.errors import DataError, MiueError, StorageError, first_few, first_repeated, lacking, not_stated
-from miue.common.plural import plural
-from miue.common.terminal import say, show_result
+from miue.common.text import plural, say, show_result
 
 if TYPE_CHECKING:
     from miue.tasks import Executor

@@ -11,8 +11,7 @@ import typer
 
 from miue.cli.options import LABELS, MANY_NAMES, RUNNING, ClassNames, separate_names
 from miue.common.errors import ConfigError, first_few
-from miue.common.plural import plural
-from miue.common.terminal import say
+from miue.common.text import plural, say
 
 if TYPE_CHECKING:
     from miue.bags.dataset import BagDataset

@@ -36,8 +36,7 @@ from miue.cli.options import (
 from miue.cli.outputs import keeps_inputs
 from miue.cli.sources import Bags, Source, open_bags, say_left_out
 from miue.common.errors import one_of_two
-from miue.common.plural import plural
-from miue.common.terminal import TextTable, say, say_json, show_result, show_table
+from miue.common.text import ResultTable, plural, say, say_json, show_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -182,11 +181,8 @@ def _show_seeds(records: list[TrainingRecord], out: Path, as_json: bool) -> None
     if as_json:
         say_json({"runs": [record.model_dump(mode="json") for record in records], "out": str(out)})
         return
-    table = TextTable("run", "epochs", "best epoch", records[0].criterion_name)
-    for record in records:
-        criterion = f"{record.criterion:.4f}"
-        table.add_row(f"seed_{record.seed}", str(record.epochs), str(record.best_epoch), criterion)
-    show_table(table)
+    rows = [(f"seed_{one.seed}", str(one.epochs), str(one.best_epoch), f"{one.criterion:.4f}") for one in records]
+    ResultTable(("run", "epochs", "best epoch", records[0].criterion_name), rows).show()
     say(f"Models: {out}")
     for record in records:
         for note in _notes(record):

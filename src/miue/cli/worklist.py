@@ -12,8 +12,7 @@ from miue.cli.options import OUTPUT, AsJson, ClassNames, GivenPredictions, Insta
 from miue.cli.outputs import keeps_inputs, locks_out
 from miue.cli.shift_warning import warn_of_shift
 from miue.common.outputs import refuse_existing
-from miue.common.plural import plural
-from miue.common.terminal import TextTable, say, say_json, show_table
+from miue.common.text import ResultTable, plural, say, say_json
 
 LIMITS = "Limits"
 
@@ -91,7 +90,7 @@ def worklist(
         say_json({"slides": len(made.rows), "first": first, "rows": made.rows, **limits, "out": str(out)})
     else:
         patients = [row["patient"] for row in made.rows if row.get("patient")]
-        show_table(worklist_table(made.rows[:show], with_patients=len(patients) > len(set(patients))))
+        worklist_table(made.rows[:show], with_patients=len(patients) > len(set(patients))).show()
         for reason, limit in made.judged.items():
             say(f"{reason}: {limit}")
         for reason, why in made.not_judged.items():
@@ -105,13 +104,14 @@ def worklist(
     warn_of_shift(given)
 
 
-def worklist_table(rows: list[dict[str, Any]], *, with_patients: bool = False) -> TextTable:
+def worklist_table(rows: list[dict[str, Any]], *, with_patients: bool = False) -> ResultTable:
     """Return the rows as a table; the numbers behind the reasons are in the file."""
 
     any_flags = any("flagged_patches" in row for row in rows)
     flagged = ["flagged"] if any_flags else []
     patient = ["patient"] if with_patients else []
-    table = TextTable("", "bag", *patient, "look", "predicted", "probability", "instances", *flagged, "reason")
+    heading = ("", "bag", *patient, "look", "predicted", "probability", "instances", *flagged, "reason")
+    shown = []
     for row in rows:
         count = "—" if row["patches"] is None else f"{row['patches']:,}"
         cells = [
@@ -124,5 +124,5 @@ def worklist_table(rows: list[dict[str, Any]], *, with_patients: bool = False) -
             count,
             *([f"{row['flagged_patches']:,}"] if any_flags else []),
         ]
-        table.add_row(*cells, "\n".join(part.split(" (")[0] for part in row["reason"].split("; ")))
-    return table
+        shown.append((*cells, "\n".join(part.split(" (")[0] for part in row["reason"].split("; "))))
+    return ResultTable(heading, shown, is_prose=True)

@@ -12,8 +12,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from miue.common.escapes import shortened, visible
 from miue.common.folder_kinds import kind_of
+from miue.common.text import shortened, visible
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int64, Shaped
 from miue.bags.dataset import BagDataset
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import ConfigError, unknown_name
-from miue.common.progress import tracked
+from miue.common.text import tracked
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 from scipy.special import entr
 
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.evaluation.metrics import NO_LABEL, Judged, Owners, WeightedMetric, mean_over_items, no_item_of, ratio
 
 ECE_BINS = 15

@@ -11,7 +11,7 @@ from jaxtyping import Bool
 from miue.bags.cells import known_text
 from miue.calibration import Calibration, applied_calibration
 from miue.common.errors import ConfigError
-from miue.common.progress import bar
+from miue.common.text import bar
 from miue.common.values import checked
 from miue.evaluation.decisions import evaluate_decisions, share_interval
 from miue.evaluation.evaluate_level import evaluate_level

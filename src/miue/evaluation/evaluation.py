@@ -10,7 +10,8 @@ import numpy as np
 
 from miue.calibration.instance_flags import describe_negative_class
 from miue.common.errors import ConfigError
-from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
+from miue.common.extras import import_extra
+from miue.common.text import PrintsAsTable, ResultTable
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.flags import FlagEvaluation
 from miue.evaluation.froc import applied_negative_class
@@ -156,4 +157,8 @@ def _plain(value: Any) -> Any:
 
 def _frame(rows: Sequence[Mapping[str, Any]], *keys: str) -> Any:
     """Return a pandas DataFrame of metrics, whose values are numbers even where all are undefined."""
-    return require_pandas().DataFrame(rows, columns=[*keys, "value", "reason"]).astype({"value": float})
+    return (
+        import_extra("pandas", "a data frame", "pandas")
+        .DataFrame(rows, columns=[*keys, "value", "reason"])
+        .astype({"value": float})
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from miue.common.result_table import ResultTable
+from miue.common.text import ResultTable
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.level import LevelEvaluation, metric_cell, numbered
 from miue.evaluation.metrics import Metric

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from miue.calibration.deferral import PREFERRED_MEASURES
 from miue.common.errors import first_few
-from miue.common.result_table import ResultTable
+from miue.common.text import ResultTable
 from miue.distributions.measures import MEASURES
 from miue.evaluation.class_metrics import METRICS, units
 from miue.evaluation.decisions import DecisionEvaluation

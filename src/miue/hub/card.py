@@ -13,10 +13,9 @@ import yaml
 from pydantic import ValidationError
 
 from miue.common.errors import ConfigError, ModelError, first_problem
-from miue.common.escapes import escape_markdown
 from miue.common.files import atomic_file, file_sha256, read_json, refuse_unreadable
 from miue.common.outputs import refuse_existing
-from miue.common.plural import plural
+from miue.common.text import escape_markdown, plural
 from miue.common.values import checked
 from miue.distributions.measures import MEASURES
 from miue.evaluation.class_metrics import METRICS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from miue.common.errors import DataError, MiueError, first_few
-from miue.common.progress import tracked
+from miue.common.text import tracked
 from miue.io.folders.file_instances import FileInstances
 from miue.io.loaded import LeftOut, LoadedBags, refuse_or_skip
 

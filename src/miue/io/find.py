@@ -11,7 +11,7 @@ from miue.bags.classes import known_labels
 from miue.bags.column_names import BAG, NAMES
 from miue.common.errors import ConfigError, DataError, first_few
 from miue.common.folder_kinds import kind_of
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.io.folders.bag_folder import open_files
 from miue.io.folders.discovery import bag_files, bag_files_below, has_bag_files
 from miue.io.loaded import FoundBags, LeftOut, LoadedBags, ReadOptions, refuse_or_skip

@@ -20,7 +20,7 @@ from miue.calibration.calibration import FILE as CALIBRATION
 from miue.common.errors import DataError, first_few
 from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import MODEL
-from miue.common.result_table import PrintsAsTable, ResultTable
+from miue.common.text import PrintsAsTable, ResultTable
 from miue.common.torch_state import own_torch_state
 from miue.common.values import checked
 from miue.common.weights import copy_weights, write_tensors

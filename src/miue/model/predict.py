@@ -17,8 +17,8 @@ from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch, Segments
 from miue.common.devices import evaluated_on, torch_device
 from miue.common.errors import DataError, MiueError, lacking
-from miue.common.progress import bar
 from miue.common.seeds import derive_seed
+from miue.common.text import bar
 from miue.common.third_party import noting_when
 from miue.common.torch_state import own_torch_state
 from miue.distributions import PredictiveDistribution

@@ -16,7 +16,7 @@ from miue.calibration import Calibration, decide
 from miue.common.errors import MiueError, StorageError, first_few, not_readable, wrong_type
 from miue.common.files import atomic_folder, file_sha256, read_json, write_json
 from miue.common.folder_kinds import EMPTY_SHARD, PREDICTIONS
-from miue.common.progress import bar
+from miue.common.text import bar
 from miue.common.values import check_value, several
 from miue.model.predict import NoReadableBag
 from miue.predictions.folder import Predictions, read_predictions

@@ -11,7 +11,7 @@ from torch import nn
 
 from miue.common.devices import has_bfloat16
 from miue.common.errors import unknown_name
-from miue.common.terminal import say
+from miue.common.text import say
 from miue.networks.base import MILNetwork
 
 Precision = Literal["float32", "bf16-mixed"]

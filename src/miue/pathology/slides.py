@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import UInt8
 
 from miue.common.errors import StorageError, first_few, no_such_file, not_readable, not_stated
-from miue.common.escapes import shortened
 from miue.common.extras import import_extra
 from miue.common.files import files_with_endings, refuse_unreadable
+from miue.common.text import shortened
 from miue.pathology.files_by_name import FilesByName
 
 SUFFIXES = (

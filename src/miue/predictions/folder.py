@@ -37,10 +37,8 @@ from miue.common.errors import (
 )
 from miue.common.files import atomic_folder, check_format, read_json, write_json
 from miue.common.folder_kinds import EMPTY_SHARD, PREDICTIONS
-from miue.common.plural import plural
-from miue.common.progress import bar
-from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.tables import write_table
+from miue.common.text import PrintsAsTable, ResultTable, bar, plural
 from miue.common.values import checked
 from miue.distributions.measures import MEASURES
 from miue.predictions.part_writer import PartWriter

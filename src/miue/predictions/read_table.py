@@ -14,8 +14,8 @@ from miue.bags.cells import is_number, row_name
 from miue.bags.column_names import COORDS
 from miue.bags.table_columns import read_classes, read_flags, read_item_columns, whole_numbers
 from miue.common.errors import DataError, lacking, missing_column
-from miue.common.plural import plural
 from miue.common.tables import fix_of_number, read_columns
+from miue.common.text import plural
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.distributions.measures import MEASURES, applicable_measures
 from miue.predictions.decisions import CALIBRATED_PREFIX, Decisions, calibrated_columns, parse_prediction_sets

@@ -17,8 +17,8 @@ from miue.bags.labels import Labels, plain_values
 from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
 from miue.common.errors import ConfigError, DataError, unknown_name
-from miue.common.plural import plural
-from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
+from miue.common.extras import import_extra
+from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.distributions import Dirichlet, Draws, PredictiveDistribution
 from miue.distributions.measures import MEASURES, Measure, applicable_measures
 from miue.predictions.decisions import Decisions
@@ -287,7 +287,7 @@ class PredictionTable(PrintsAsTable):
         Raises:
             ConfigError: pandas is not installed.
         """
-        require_pandas()
+        import_extra("pandas", "a data frame", "pandas")
         return self.to_arrow().to_pandas()
 
     def tables(self) -> Iterator[ResultTable]:

@@ -12,7 +12,7 @@ from jaxtyping import Int64
 
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.report.details import Instances, describe_scores, first_instances, instance_details, most_instances
 from miue.report.levels import Track
 from miue.report.page import render_page

@@ -14,7 +14,7 @@ from PIL import Image
 
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.report.details import Instances
 from miue.report.runs import Comparison
 

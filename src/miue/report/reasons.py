@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from miue.calibration import applied_calibration
 from miue.common.errors import ConfigError
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.predictions.distance_names import MEAN, distance_of
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable

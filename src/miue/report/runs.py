@@ -13,7 +13,7 @@ from miue.bags.classes import quoted_order
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import DataError
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
 from miue.predictions.table import PredictionTable

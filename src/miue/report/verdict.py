@@ -13,7 +13,7 @@ from miue.calibration import applied_calibration
 from miue.calibration.needs import needed_by_default
 from miue.calibration.patients import count_patients
 from miue.common.errors import first_few
-from miue.common.plural import is_or_are, plural
+from miue.common.text import is_or_are, plural
 from miue.evaluation.class_metrics import mean_confidence
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.default_measures import detection_score, error_measure

@@ -14,9 +14,9 @@ from miue.bags.classes import numbered_classes
 from miue.calibration import applied_calibration, describe_flags
 from miue.calibration.false_alarms import PREFERRED_SCORES
 from miue.common.errors import StorageError
-from miue.common.escapes import escape_formula
 from miue.common.files import atomic_file, json_text, read_json
 from miue.common.tables import write_rows
+from miue.common.text import escape_formula
 from miue.common.values import checked
 from miue.predictions.error_model import ERROR_PROBABILITY
 from miue.predictions.folder import Predictions, check_not_empty, check_predictions

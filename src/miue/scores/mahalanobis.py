@@ -9,7 +9,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from miue.common.errors import DataError, lacking
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.scores.base import FeatureDistance
 
 

@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Float64
 
 from miue.common.errors import DataError, StorageError, first_repeated, not_a_folder, unknown_name, wrong_type
+from miue.common.extras import import_extra
 from miue.common.files import name_of
-from miue.common.plural import plural
-from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.common.tables import read_text_columns
+from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import check_value, several
 from miue.evaluation.own_metrics import OwnMetric, check_own_metrics, is_built_in, own_metrics
 from miue.io.labels.label_table import fold_columns
@@ -138,7 +138,9 @@ class Comparison(PrintsAsTable, tuple[Compared, ...]):
         Raises:
             ConfigError: pandas is not installed.
         """
-        return require_pandas().DataFrame([row for one in self for row in one.numbers().values()])
+        return import_extra("pandas", "a data frame", "pandas").DataFrame(
+            [row for one in self for row in one.numbers().values()]
+        )
 
 
 def compare(folders: Sequence[Path | str], *, metrics: Mapping[str, OwnMetric] | None = None) -> Comparison:

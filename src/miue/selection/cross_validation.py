@@ -17,12 +17,12 @@ from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.fingerprint import fingerprint
 from miue.common.devices import torch_device
 from miue.common.errors import ConfigError, StorageError, first_repeated, lacking
-from miue.common.escapes import shortened
 from miue.common.files import has_own_sha256, json_sha256, make_folder, read_json, remove_temporaries, write_json
 from miue.common.folder_kinds import CROSS_VALIDATION
 from miue.common.locks import locked
 from miue.common.outputs import refuse_taken
 from miue.common.tables import write_rows
+from miue.common.text import shortened
 from miue.common.values import checked
 from miue.evaluation import evaluate
 from miue.io.splits.files import write_splits

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from miue.common.plural import plural
-from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
+from miue.common.extras import import_extra
+from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.evaluation.class_metrics import METRICS, units
 from miue.evaluation.own_metrics import is_built_in
 
@@ -122,7 +122,7 @@ class Summaries(PrintsAsTable, tuple[Summary, ...]):
         Raises:
             ConfigError: pandas is not installed.
         """
-        return require_pandas().DataFrame([asdict(summary) for summary in self])
+        return import_extra("pandas", "a data frame", "pandas").DataFrame([asdict(summary) for summary in self])
 
 
 def summarize(values: Sequence[Value], shares: FoldShares) -> Summaries:

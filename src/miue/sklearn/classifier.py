@@ -22,7 +22,7 @@ from miue.bags.feature_names import frame_columns
 from miue.bags.frames import check_columns, read_columns
 from miue.bags.rows import GroupedRows, row_count
 from miue.common.errors import ConfigError, DataError
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.common.user_warnings import warn_user
 from miue.common.values import Option, is_matrix
 from miue.model.config import TrainingConfig

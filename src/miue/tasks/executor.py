@@ -10,8 +10,7 @@ from typing import Any
 
 from miue.common.errors import ConfigError, MiueError, StorageError, WriteError, out_of_range, unknown_name
 from miue.common.locks import remove_left_lock
-from miue.common.plural import plural
-from miue.common.progress import bar
+from miue.common.text import bar, plural
 from miue.common.values import check_fields
 from miue.tasks.task import Outcome, Task, shares_shown
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from miue.common.errors import ConfigError
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.common.values import check_fields
 
 Item = TypeVar("Item")

@@ -18,7 +18,7 @@ from torch import Tensor
 from miue.common.errors import StorageError
 from miue.common.files import remove
 from miue.common.tables import read_text_columns, write_rows
-from miue.common.terminal import literal
+from miue.common.text import literal
 from miue.common.weights import copy_weights, digest, write_tensors
 from miue.methods import Method
 from miue.tasks import report_share

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from miue.bags.segments import BagBatch, Segments
 from miue.common.devices import evaluating
 from miue.common.errors import MiueError, ModelError
-from miue.common.plural import plural
 from miue.common.returned import class_name, is_of_others
+from miue.common.text import plural
 from miue.common.user_warnings import warn_user
 from miue.methods import Method
 from miue.methods.base import ATTENTION

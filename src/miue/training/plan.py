@@ -18,8 +18,7 @@ from miue.bags.feature_names import check_feature_order
 from miue.bags.fingerprint import fingerprint
 from miue.bags.pixels import largest_pixel
 from miue.common.errors import DataError, first_few
-from miue.common.plural import plural
-from miue.common.terminal import say
+from miue.common.text import plural, say
 from miue.common.user_warnings import warn_user
 from miue.common.values import Option
 from miue.io.splits.splits import Splits, check_patients

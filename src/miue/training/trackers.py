@@ -17,8 +17,8 @@ from typing import Any
 from lightning.pytorch.loggers import Logger, WandbLogger
 
 from miue.common.errors import ConfigError, MiueError, StorageError, no_room_behind, unknown_name
-from miue.common.escapes import shortened
 from miue.common.files import make_folder, read_json, write_json
+from miue.common.text import shortened
 from miue.common.user_warnings import warn_user
 from miue.model.config import TrainingConfig
 

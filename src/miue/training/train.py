@@ -21,8 +21,7 @@ from miue.common.devices import torch_device
 from miue.common.errors import ConfigError, DataError, first_repeated, repeated
 from miue.common.files import read_json, write_json
 from miue.common.locks import locked
-from miue.common.progress import tracked
-from miue.common.terminal import say
+from miue.common.text import say, tracked
 from miue.common.third_party import noting_when
 from miue.common.torch_state import own_torch_state
 from miue.common.values import Option, checked, several

@@ -14,8 +14,7 @@ from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.bags.instance_shapes import advise_on_shape
 from miue.common.errors import ConfigError, DataError, MiueError, first_few
-from miue.common.plural import plural
-from miue.common.progress import tracked
+from miue.common.text import plural, tracked
 from miue.io.folders.discovery import BagFiles
 from miue.io.folders.file_instances import FileInstances
 from miue.io.formats import Contents, contents_of

@@ -12,7 +12,7 @@ from miue.bags.names import ANNDATA, HOW_TO_READ_ANNDATA, TABLES
 from miue.common.errors import ConfigError, DataError, first_few, not_a_folder
 from miue.common.files import refuse_undecodable_name
 from miue.common.folder_kinds import kind_of
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.io.folders.several import describe_several, several_folders, splits_by_folder
 from miue.io.formats.bag_paths import STORE, bag_name, ending_of, takes_folders
 from miue.io.formats.beside import holds_positions

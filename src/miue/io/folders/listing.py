@@ -10,7 +10,7 @@ import numpy as np
 
 from miue.bags.arrays import check_bag, row_spans
 from miue.common.errors import MiueError
-from miue.common.progress import tracked
+from miue.common.text import tracked
 from miue.io.folders.bag_folder import axes_note, has_clips, unclear_axes
 from miue.io.folders.discovery import bag_files
 from miue.io.formats import Contents, contents_of, read_rows

@@ -15,8 +15,8 @@ from jaxtyping import Int64
 
 from miue.common.claims import bytes_in, can_hold
 from miue.common.errors import MAY_READ, DataError, MiueError, is_denied
-from miue.common.escapes import shortened
 from miue.common.memory import bytes_asked, memory_shortage
+from miue.common.text import shortened
 from miue.io.formats.bag_paths import bag_name
 
 

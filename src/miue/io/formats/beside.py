@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from miue.bags.coords import grid_step
-from miue.common.escapes import shortened
+from miue.common.text import shortened
 from miue.io.formats.arrays import UNREADABLE, Member, memory_mapped, opened_archive
 from miue.io.formats.base import OpenFile, bag_error, refusing, scale_at, scale_in_words, scale_over
 

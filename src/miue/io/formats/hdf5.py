@@ -25,7 +25,7 @@ import numpy as np
 
 from miue.bags.coords import LARGEST_COORD, grid_step
 from miue.common.errors import DataError, not_readable
-from miue.common.escapes import shortened
+from miue.common.text import shortened
 from miue.io.formats.base import (
     OpenFile,
     bag_error,

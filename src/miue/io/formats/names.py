@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from miue.common.errors import first_few
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.io.formats.base import bag_error
 
 FEATURES = ("features", "feats", "feature", "embeddings", "x")

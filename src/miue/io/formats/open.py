@@ -13,7 +13,7 @@ from jaxtyping import Shaped
 
 from miue.bags.single_precision import in_single
 from miue.common.errors import ConfigError
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.io.formats.bag_paths import ending_of, takes_folders
 from miue.io.formats.base import Contents, OpenBag, OpenFile, bag_error, refuse_claim, refusing
 from miue.io.formats.beside import with_positions_beside

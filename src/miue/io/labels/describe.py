@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from miue.bags.column_names import BAG
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
-from miue.common.escapes import visible
-from miue.common.plural import plural
+from miue.common.text import plural, visible
 
 
 def describe_labels(bags: BagDataset, columns: Mapping[str, str]) -> str:

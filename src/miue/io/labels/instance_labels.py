@@ -19,8 +19,8 @@ from miue.bags.names import match_names
 from miue.bags.rows import number_equal_rows
 from miue.bags.table_columns import read_classes, read_coords
 from miue.common.errors import DataError, repeated
-from miue.common.plural import plural
 from miue.common.tables import read_header
+from miue.common.text import plural
 from miue.io.raw_bags import RawBags
 from miue.io.tables.columns import find_column, how_to_specify
 from miue.io.tables.long_table import read_long_table

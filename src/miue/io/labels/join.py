@@ -10,7 +10,7 @@ from miue.bags.classes import by_their_names, known_labels
 from miue.bags.names import hints_at, match_names, patients_in_names, strip_endings
 from miue.bags.table_columns import read_classes
 from miue.common.errors import ConfigError, DataError
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.io.labels.label_table import LabelTable
 from miue.io.loaded import FoundBags, LeftOut, LoadedBags
 from miue.io.splits.splits import Splits

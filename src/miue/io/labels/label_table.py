@@ -16,8 +16,8 @@ from miue.bags.column_names import BAG, LABEL_COLUMNS, PATIENT_COLUMNS, lower_ca
 from miue.bags.names import find_rows, named_twice, strip_endings, without_folder
 from miue.bags.table_columns import read_splits_column
 from miue.common.errors import DataError, first_repeated, missing_column, repeated, unknown_name
-from miue.common.plural import plural
 from miue.common.tables import read_text_columns
+from miue.common.text import plural
 from miue.io.tables.columns import check_meanings, find_column, how_to_specify
 
 BAG_COLUMNS = (

@@ -12,8 +12,8 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.names import strip_endings
 from miue.common.errors import first_repeated, missing_column, repeated
-from miue.common.plural import plural
 from miue.common.tables import read_text_columns
+from miue.common.text import plural
 from miue.io.labels.describe import counts_of_classes
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from miue.bags.names import hints_at, match_names
 from miue.common.errors import ConfigError, DataError, first_few
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.io.loaded import LeftOut, LoadedBags
 from miue.io.splits.draw import make_split
 from miue.io.splits.files import read_splits

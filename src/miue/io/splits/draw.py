@@ -10,8 +10,8 @@ from jaxtyping import Int64
 from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.drawing import draw_folds, folds_for, hold_out
 from miue.common.errors import DataError, lacking, out_of_range
-from miue.common.plural import plural
 from miue.common.seeds import derive_seed
+from miue.common.text import plural
 from miue.common.values import checked
 from miue.io.splits.splits import Splits
 

@@ -12,7 +12,7 @@ import numpy as np
 from miue.bags.dataset import BagDataset
 from miue.bags.names import hints_at, match_names
 from miue.common.errors import DataError, lacking
-from miue.common.result_table import PrintsAsTable, ResultTable
+from miue.common.text import PrintsAsTable, ResultTable
 
 SPLITS = ("train", "validation", "test")
 

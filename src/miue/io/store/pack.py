@@ -31,8 +31,8 @@ from miue.common.folder_kinds import STORE
 from miue.common.locks import locked
 from miue.common.memory import memory_shortage
 from miue.common.outputs import refuse_existing
-from miue.common.progress import tracked
 from miue.common.tables import read_text_columns, write_rows, write_table
+from miue.common.text import tracked
 from miue.io.file_states import state_of_instances
 from miue.io.formats.arrays import UNREADABLE
 from miue.io.loaded import LeftOut

@@ -14,8 +14,8 @@ from miue.bags.cells import row_name
 from miue.bags.column_names import BAG, COORDS, NAMES, OF_BAGS, TEXT
 from miue.bags.rows import GroupedRows, number_equal_rows
 from miue.common.errors import DataError, MiueError, first_few, lacking
-from miue.common.plural import plural
 from miue.common.tables import read_parts, texts_of_column
+from miue.common.text import plural
 from miue.io.raw_bags import RawBags
 from miue.io.tables.columns import HOW_TO_CHOOSE, columns_by_meaning, may_number_rows, possible_features
 from miue.io.tables.table_files import TableFiles, name_of_bag

@@ -13,7 +13,7 @@ from typing import Any
 from miue.common.errors import DataError, unknown_name
 from miue.common.files import atomic_folder, make_folder, read_json, remove_temporaries, write_json
 from miue.common.folder_kinds import EXPORT
-from miue.common.progress import tracked
+from miue.common.text import tracked
 from miue.common.values import checked
 from miue.pathology.export.kinds import KINDS, WriteSlide, check_kinds
 from miue.pathology.export.patches import PatchSizes, file_names, patch_sizes, patches_by_slide

@@ -15,10 +15,9 @@ from jaxtyping import Float64, Int64, UInt8
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from miue.common.escapes import visible
 from miue.common.files import atomic_file
 from miue.common.parts import DISTANCES
-from miue.common.plural import plural
+from miue.common.text import plural, visible
 from miue.distributions import Categorical
 from miue.distributions.measures import MEASURES
 from miue.pathology.export.patches import Patches

@@ -14,7 +14,7 @@ from typing import Any
 
 from miue.calibration import describe_flags
 from miue.common.errors import DataError, StorageError, one_of_two, unknown_name
-from miue.common.plural import plural
+from miue.common.text import plural
 from miue.common.values import checked
 from miue.pathology.export.geo_parquet import write_geo_parquet
 from miue.pathology.export.geojson import Selection, regions, squares, write_geojson

@@ -12,7 +12,7 @@ from miue.bags.cells import one_form
 from miue.bags.classes import numbered_classes
 from miue.bags.coords import Coords, grid_step
 from miue.common.errors import DataError, first_few, unknown_name
-from miue.common.escapes import shortened
+from miue.common.text import shortened
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable, uncertainty_column
 from miue.tasks import ALL, Shard

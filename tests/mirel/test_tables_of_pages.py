@@ -238,7 +238,7 @@ def test_a_monitor_detects_changes_as_soon_as_was_measured() -> None:
         ]
         for name in ("all", "all-17")
     ]
-    rows = table("docs/howto/monitor.md", "| data: bags of calibration")[2:]
+    rows = table("results/monitoring/README.md", "| data: bags of calibration")[2:]
     assert len(rows) == 15
     for (_, change, before, detected, bags), *models in zip(rows, *both, strict=True):
         alarms = [int(model["alarms_before"]) for model in models]

@@ -13,6 +13,8 @@ import parts_of_others as others
 import pytest
 import torch
 from made_bags import separable_bags
+from miue.monitoring import monitor
+from miue.report.worklist import worklist
 from scipy.sparse import csr_matrix
 from torch import nn
 
@@ -24,9 +26,7 @@ from miue.evaluation.bootstrap import bootstrap_intervals
 from miue.methods import Softmax
 from miue.model.calibrate import calibrate_model
 from miue.model.recipe import Recipe
-from miue.monitoring import monitor
 from miue.networks import MILNetwork
-from miue.report.worklist import worklist
 from miue.tasks import Executor, Shard
 from miue.training.fit import Run
 from miue.training.seeds import train_seeds

@@ -17,13 +17,13 @@ from scipy.stats import beta, binom
 from miue.bags.labels import Labels
 from miue.calibration import Calibration, ClassMix, calibrate, decide, estimate_mix
 from miue.calibration.class_mix import CLASS_MIX
+from miue.calibration.monitoring import Batch, Course, monitor
+from miue.calibration.monitoring.batch import watched_scores
+from miue.calibration.monitoring.folder import add_batches
+from miue.calibration.monitoring.martingale import CUTS, log_martingale, online_p_values, power_bets, step_bets
+from miue.calibration.monitoring.page import render_page
 from miue.common.errors import ConfigError
 from miue.distributions import Categorical
-from miue.monitoring import Batch, Course, monitor
-from miue.monitoring.batch import watched_scores
-from miue.monitoring.folder import add_batches
-from miue.monitoring.martingale import CUTS, log_martingale, online_p_values, power_bets, step_bets
-from miue.monitoring.page import render_page
 from miue.predictions.folder import Predictions, read_predictions
 from miue.predictions.provenance import Provenance
 

@@ -29,12 +29,12 @@ from miue.calibration.deferral import Deferral
 from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.prediction_sets import PredictionSets
 from miue.calibration.scaling import Scaling
+from miue.calibration.worklist import worklist
 from miue.common.errors import DataError, ModelError, StorageError
 from miue.evaluation import evaluate
 from miue.evaluation.decisions import DecisionEvaluation, evaluate_decisions
 from miue.predictions.folder import Predictions, read_predictions, read_tables
 from miue.predictions.provenance import Provenance
-from miue.report.worklist import worklist
 
 
 def by_hand(**changes: object) -> Calibration:

@@ -32,10 +32,10 @@ from miue.cli import app
 from miue.common.errors import ConfigError, ModelError, StorageError
 from miue.common.files import write_json
 from miue.common.text import visible
-from miue.hub import CARD, pull, push, write_card
-from miue.hub.card import TEXT
-from miue.hub.transfer import FILES
 from miue.io.store import write_store
+from miue.model.hub import CARD, pull, push, write_card
+from miue.model.hub.card import TEXT
+from miue.model.hub.transfer import FILES
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 

@@ -22,6 +22,7 @@ from miue.bags.ood_flags import OodFlags
 from miue.calibration import GUARANTEES, Calibration, InstanceGoal, PredictionSetGoal, calibrate, decide
 from miue.calibration.instance_flags import InstanceFlags, instance_scores
 from miue.calibration.instance_thresholds import fit_instance_flags
+from miue.calibration.worklist import worklist, write_worklist
 from miue.cli.rules import RuleOptions
 from miue.common.errors import ConfigError, DataError
 from miue.common.text import plural
@@ -34,7 +35,6 @@ from miue.predictions.folder import Predictions, read_predictions
 from miue.predictions.read_table import read_flagged
 from miue.report.levels import Resampling
 from miue.report.report import write_report
-from miue.report.worklist import worklist, write_worklist
 
 NAMES = ("benign", "tumor")
 OF_NEGATIVES = ("no-false-flag", "false-positives")

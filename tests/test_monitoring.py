@@ -21,13 +21,20 @@ from scipy.stats import binom, kstest
 from test_dataset_shift import bags_with
 
 from miue.calibration import Calibration, CalibrationBags
+from miue.calibration.monitoring import Batch, Course, monitor
+from miue.calibration.monitoring.folder import BAGS, COURSE, PAGE, STATE, add_batches, batch_names
+from miue.calibration.monitoring.martingale import (
+    CUTS,
+    EXPONENTS,
+    ODDS,
+    log_martingale,
+    online_p_values,
+    step_bets,
+)
+from miue.calibration.monitoring.page import BOTTOM, HEIGHT, LEFT, WIDTH, render_page
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.common.tables import read_columns
 from miue.io.store.store import write_store
-from miue.monitoring import Batch, Course, monitor
-from miue.monitoring.folder import BAGS, COURSE, PAGE, STATE, add_batches, batch_names
-from miue.monitoring.martingale import CUTS, EXPONENTS, ODDS, log_martingale, online_p_values, step_bets
-from miue.monitoring.page import BOTTOM, HEIGHT, LEFT, WIDTH, render_page
 
 RANDOM = np.random.default_rng
 
@@ -344,7 +351,7 @@ def test_a_second_call_meanwhile_is_refused_so_that_no_batch_is_lost(
     refused: list[BaseException | None] = []
 
     def compute_meanwhile(*arguments: Any, **more: Any) -> Course:
-        monkeypatch.setattr("miue.monitoring.folder.monitor", monitor)
+        monkeypatch.setattr("miue.calibration.monitoring.folder.monitor", monitor)
         third = batch("3", a=np.zeros(2))
         with ThreadPoolExecutor(1) as other:
             refused.append(
@@ -352,7 +359,7 @@ def test_a_second_call_meanwhile_is_refused_so_that_no_batch_is_lost(
             )
         return monitor(*arguments, **more)
 
-    monkeypatch.setattr("miue.monitoring.folder.monitor", compute_meanwhile)
+    monkeypatch.setattr("miue.calibration.monitoring.folder.monitor", compute_meanwhile)
     add_batches(tmp_path, calibration, [batch("2", a=np.zeros(2))], ("a",), chance=0.01)
     assert isinstance(refused[0], StorageError) and "no other process that writes it" in str(refused[0])
     add_batches(tmp_path, calibration, [batch("3", a=np.zeros(2))], ("a",), chance=0.01)

@@ -21,8 +21,8 @@ from miue.evaluation import Metric, evaluate
 from miue.evaluation.class_metrics import METRICS, NamedMetric
 from miue.evaluation.metrics import NO_LABEL, Judged, Owners, WeightedMetric, mean_over_items
 from miue.evaluation.own_metrics import NOT_FINITE, check_own_metrics, is_built_in, own_metrics
-from miue.hub.card import _listed_metrics
 from miue.io.splits.draw import make_folds
+from miue.model.hub.card import _listed_metrics
 from miue.model.recipe import Recipe
 from miue.predictions.folder import Predictions, read_predictions
 from miue.predictions.table import PredictionTable

@@ -17,6 +17,7 @@ from made_promises import predictions_of
 
 import miue
 from miue.bags.dataset import BagDataset
+from miue.calibration.worklist import worklist
 from miue.common.errors import DataError, MiueError, StorageError
 from miue.distributions import Categorical, Dirichlet, Draws
 from miue.distributions.measures import MEASURES, applicable_measures
@@ -24,7 +25,6 @@ from miue.evaluation import evaluate
 from miue.predictions.any_table import read_any_tables
 from miue.predictions.folder import Predictions, read_predictions, read_tables
 from miue.predictions.read_table import read_table
-from miue.report.worklist import worklist
 
 
 @pytest.fixture

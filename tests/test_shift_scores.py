@@ -19,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 import miue
 from miue.bags.dataset import BagDataset
+from miue.bags.image_statistics import count_statistics, image_statistics
 from miue.bags.segments import Segments
 from miue.common.errors import DataError
 from miue.datasets.digits import digits_bags
@@ -33,8 +34,6 @@ from miue.scores import (
     Typicality,
     VirtualLogit,
     bag_distances,
-    count_statistics,
-    image_statistics,
 )
 from miue.scores.logs import floors_of, typical_rounding
 from miue.scores.whitening import fit_whitening

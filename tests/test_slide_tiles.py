@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import miue
 from miue.bags.concatenate import concatenate
 from miue.bags.dataset import BagDataset
+from miue.bags.image_statistics import image_statistics
 from miue.cli.app import app
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.io.handover import describe_bags, find_bags_again
@@ -41,7 +42,6 @@ from miue.pathology.tiling import (
     tissue_grid,
     tissue_mask,
 )
-from miue.scores import image_statistics
 
 
 def run(*words: object) -> Any:

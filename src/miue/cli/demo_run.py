@@ -11,6 +11,7 @@ from jaxtyping import Bool, Int64
 
 from miue.bags.dataset import BagDataset
 from miue.calibration import CalibrationBags, DeferralGoal, calibrate, decide
+from miue.calibration.worklist import worklist, write_worklist
 from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import DEMO
 from miue.datasets.digits import digits_bags
@@ -21,7 +22,6 @@ from miue.io.store.store import write_store
 from miue.predictions.folder import Predictions
 from miue.report.figures import bag_figure, confidence_figure, save_figure
 from miue.report.report import write_report
-from miue.report.worklist import worklist, write_worklist
 from miue.training.train import train
 
 SETTINGS = {

@@ -47,7 +47,7 @@ def hub_card(
     it, the folder is what the Hub calls a model repository: config.json, model.safetensors and the card. No
     internet connection is needed. Metrics are taken only from an evaluation of this model's own predictions.
     """
-    from miue.hub import write_card
+    from miue.model.hub import write_card
 
     path = write_card(run, evaluation=evaluation, title=title, license=license, overwrite=overwrite, trust=trust)
     show_result({"card": str(path)}, f"Card written: {path}. Read it before you share it.", as_json)
@@ -67,7 +67,7 @@ def hub_push(
 
     Uploads config, weights, distances and calibration; no checkpoints, no logs.
     """
-    from miue.hub import push
+    from miue.model.hub import push
 
     url = push(run, repository, private=not public, trust=trust)
     show_result({"url": str(url)}, f"Uploaded: {url}", as_json)
@@ -91,7 +91,7 @@ def hub_pull(
     Only tensors and JSON are downloaded; no downloaded code is run. Code that the model names by import path is
     run only with --trust, from packages installed here.
     """
-    from miue.hub import pull
+    from miue.model.hub import pull
 
     model = pull(repository, out, revision=revision, overwrite=overwrite, trust=trust)
     names = {"method": model.config.method.name, "network": model.config.network.name}

@@ -51,10 +51,10 @@ def monitor(
     """
     from miue.calibration import Calibration
     from miue.calibration.decide import match_classes
+    from miue.calibration.monitoring.batch import Batch, watched_scores
+    from miue.calibration.monitoring.folder import PAGE, add_batches, batch_names
     from miue.common.files import name_of
     from miue.common.folder_kinds import EMPTY_SHARD
-    from miue.monitoring.batch import Batch, watched_scores
-    from miue.monitoring.folder import PAGE, add_batches, batch_names
 
     calibrated = Calibration.load(calibration)
     scores = watched_scores(calibrated, score)

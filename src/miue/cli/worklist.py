@@ -75,9 +75,9 @@ def worklist(
 
     Example: miue worklist predictions --out worklist.csv
     """
-    from miue.report.reasons import Limits
-    from miue.report.worklist import limits_file, write_worklist
-    from miue.report.worklist import worklist as make_worklist
+    from miue.calibration.reasons import Limits
+    from miue.calibration.worklist import limits_file, write_worklist
+    from miue.calibration.worklist import worklist as make_worklist
 
     for path in (out, limits_file(out)):
         refuse_existing(path, overwrite=overwrite)

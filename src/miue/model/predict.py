@@ -14,6 +14,7 @@ from torch import Tensor
 
 from miue.bags.batches import READ_AHEAD, PackedBatches, ordered_batches, read_ahead
 from miue.bags.dataset import BagDataset
+from miue.bags.image_statistics import image_statistics
 from miue.bags.segments import BagBatch, Segments
 from miue.common.devices import evaluated_on, torch_device
 from miue.common.errors import DataError, MiueError, lacking
@@ -28,7 +29,7 @@ from miue.model.draws import draws_of_each
 from miue.model.encoding import encoded_blocks
 from miue.networks.precision import encoder_precision, say_if_slow
 from miue.predictions.table import PredictionTable
-from miue.scores import InstanceViews, image_statistics
+from miue.scores import InstanceViews
 from miue.tasks import Shard
 
 BATCH_INSTANCES = 4096  # instances of whole bags that are scored together

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 
+from miue.bags.image_statistics import image_statistics
 from miue.common.errors import DataError, out_of_range
 from miue.pathology.patch_encoders import PatchEncoder
 from miue.pathology.slides import microns_per_pixel, open_slide, stated_widths, thumbnail
 from miue.pathology.tile_files import Tiles, is_of_slide, read_attributes, states, write_features
-from miue.scores.image_statistics import image_statistics
 
 LONGEST = 2048  # pixels of the longer side of the picture in which tissue is sought
 LEAST_SATURATION = 0.05  # a slide of glass alone has noise, which Otsu's threshold would split in two

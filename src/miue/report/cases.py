@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from miue.calibration.worklist import Worklist, worklist
 from miue.report.runs import Run
-from miue.report.worklist import Worklist, worklist
 
 SHOWN = 8
 

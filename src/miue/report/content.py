@@ -9,12 +9,13 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.bags.ood_flags import OodFlags
+from miue.predictions.distance_names import describe_scores
 from miue.report.cases import Cases
 from miue.report.decisions_table import coded, decision_columns
 from miue.report.details import Instances
 from miue.report.levels import LEVELS, Level, known_patients
 from miue.report.runs import Comparison, Run
-from miue.report.summaries import described_measures, packed
+from miue.report.summaries import packed
 
 CALLED = {
     "bags": "data",
@@ -38,12 +39,13 @@ def page_content(comparison: Comparison, levels: Mapping[str, Level], cases: Seq
         cases: which bags to look at first by each run.
     """
     tables = [getattr(run.predictions, level) for run in comparison.runs for level in LEVELS]
+    names = [name for table in tables if table for name in table.uncertainty_names]
     labels, flags, sets = _known_of_bags(comparison)
     set_names = list(dict.fromkeys(["", *sets]))
     ids, patients = [str(name) for name in comparison.bag_ids], known_patients(comparison.runs)
     return {
         "classes": list(comparison.class_names),
-        "measures": described_measures([table for table in tables if table]),
+        "measures": describe_scores(names),
         "runs": [{"title": run.title, "name": run.name} for run in comparison.runs],
         "levels": {level: levels[level].summaries for level in LEVELS},
         "bags": {

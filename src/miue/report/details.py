@@ -13,7 +13,7 @@ from miue.bags.coords import Coords
 from miue.calibration import describe_flags
 from miue.common.errors import DataError
 from miue.evaluation.default_measures import detection_score
-from miue.pathology.export.ranges import color_range
+from miue.predictions.ranges import color_range
 from miue.predictions.table import PART_ROWS, PredictionTable
 from miue.report.runs import Comparison
 from miue.report.summaries import packed

@@ -10,28 +10,17 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
 
 from miue.calibration.binomial import grouped_error_intervals
-from miue.distributions.measures import MEASURES
 from miue.evaluation.decisions import INTERVAL
 from miue.evaluation.default_measures import detection_score, error_measure
 from miue.evaluation.items import Items
 from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import NO_LABEL, Owners
 from miue.evaluation.ranking import Ranking
-from miue.predictions.distance_names import distance_of
-from miue.predictions.error_model import ERROR_PROBABILITY
 from miue.predictions.table import PredictionTable
 
 HISTOGRAM_BINS = 40
 NARROWEST = 1e-4  # range of a histogram, as a part of its largest value
 ITEMS_OF_A_POINT = 30  # of the reliability diagram, as far as that gives 5 to 10 points
-FAR = "how far its features are from those of the training instances"
-DISTANCE_TEXTS = {
-    "knn": FAR,
-    "statistics": "how different from the training images it looks: sharpness, noise, color",
-    "typicality": "how unusual its features are, nearer or farther than those of training instances",
-    "combined": "how different from the training data its appearance or its features are",
-}
-ERROR_TEXT = "probability that the predicted class is wrong, by bag and instances; fitted to the validation bags"
 CURVE_POINTS = 200
 
 
@@ -39,24 +28,6 @@ def packed(values: Shaped[np.ndarray, "*shape"], kind: str) -> dict[str, str]:
     """Return an array as base64 of little-endian numbers: "f4", "i4", "i2" or "u1"."""
     raw = np.ascontiguousarray(values, dtype=np.dtype(kind).newbyteorder("<")).tobytes()
     return {"kind": kind, "base64": base64.b64encode(raw).decode("ascii")}
-
-
-def described_measures(tables: list[PredictionTable]) -> dict[str, dict[str, str]]:
-    """Return kind and description of every measure and score of the tables, by name."""
-    found: dict[str, dict[str, str]] = {}
-    names = {name for table in tables for name in table.uncertainty_names}
-    for table in tables:
-        for name in table.uncertainty_names:
-            measure, distance = MEASURES.get(name), distance_of(name, names)
-            if measure:
-                found[name] = {"kind": f"{measure.kind} uncertainty", "text": measure.describes}
-            elif name == ERROR_PROBABILITY:
-                found[name] = {"kind": "total uncertainty", "text": ERROR_TEXT}
-            elif distance is not None:
-                found[name] = {"kind": "distance", "text": DISTANCE_TEXTS.get(distance, FAR)}
-            else:
-                found[name] = {"kind": "score", "text": "a score that came with the predictions"}
-    return found
 
 
 class LevelSummary:

@@ -9,7 +9,6 @@ from miue.scores.base import FeatureDistance
 from miue.scores.class_density import ClassDensity
 from miue.scores.combined import Combined
 from miue.scores.energy import Energy, VirtualLogit
-from miue.scores.image_statistics import count_statistics, image_statistics
 from miue.scores.mahalanobis import ClassConditionalMahalanobis, Mahalanobis
 from miue.scores.nearest_neighbors import NearestNeighbors
 from miue.scores.reconstruction import Reconstruction
@@ -34,6 +33,4 @@ __all__ = [
     "Typicality",
     "VirtualLogit",
     "bag_distances",
-    "count_statistics",
-    "image_statistics",
 ]

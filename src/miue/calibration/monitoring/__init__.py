@@ -1,6 +1,6 @@
 """Watching a deployed model: are new bags still like those of its calibration?"""
 
-from miue.monitoring.batch import Batch
-from miue.monitoring.course import Course, monitor
+from miue.calibration.monitoring.batch import Batch
+from miue.calibration.monitoring.course import Course, monitor
 
 __all__ = ["Batch", "Course", "monitor"]

@@ -16,8 +16,8 @@ from miue.common.extras import import_extra
 from miue.common.files import atomic_folder
 from miue.common.folder_kinds import MODEL
 from miue.common.user_warnings import warn_user
-from miue.hub.card import CARD, file_digests, listed_digests
 from miue.model.folder import MODEL_FILES, SAVE_AGAIN
+from miue.model.hub.card import CARD, file_digests, listed_digests
 from miue.model.model import Model
 
 NEEDED = MODEL_FILES[:2]

@@ -13,15 +13,24 @@ from jaxtyping import Bool, Int64
 from miue.bags.classes import numbered_classes
 from miue.calibration import applied_calibration, describe_flags
 from miue.calibration.false_alarms import PREFERRED_SCORES
+from miue.calibration.reasons import (
+    DEFERRED,
+    EMPTY,
+    FLAGGED,
+    REASONS,
+    Limits,
+    count_instances,
+    distance_name,
+    judge,
+)
 from miue.common.errors import StorageError
 from miue.common.files import atomic_file, json_text, read_json
 from miue.common.tables import write_rows
 from miue.common.text import escape_formula
 from miue.common.values import checked
+from miue.predictions.distance_names import describe_scores
 from miue.predictions.error_model import ERROR_PROBABILITY
 from miue.predictions.folder import Predictions, check_not_empty, check_predictions
-from miue.report.reasons import DEFERRED, EMPTY, FLAGGED, REASONS, Limits, count_instances, distance_name, judge
-from miue.report.summaries import described_measures
 
 LIMITS = ("judged", "not judged", "order", "columns")
 """What the file of a worklist's limits has at least."""
@@ -141,7 +150,7 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
                 **{name: float(values[i]) for name, values in shown.items()},
             }
         )
-    described = described_measures([table])
+    described = describe_scores(table.uncertainty_names)
     return Worklist(
         rows,
         judged={reason: one.limit for reason, one in judgments.items() if one.flags is not None},

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.monitoring.course import Course, describe_evidence, is_mix
+from miue.calibration.monitoring.course import Course, describe_evidence, is_mix
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 960, 320, 46, 28  # of the figure, in pixels
 POINTS = 1500  # of a line at most

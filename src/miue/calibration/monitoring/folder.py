@@ -10,6 +10,9 @@ import numpy as np
 from jaxtyping import Float64
 
 from miue.calibration.calibration import Calibration
+from miue.calibration.monitoring.batch import Batch
+from miue.calibration.monitoring.course import Course, monitor
+from miue.calibration.monitoring.page import render_page
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.files import (
     atomic_file,
@@ -24,9 +27,6 @@ from miue.common.files import (
 from miue.common.locks import locked
 from miue.common.outputs import holds_files
 from miue.common.tables import read_columns, write_table
-from miue.monitoring.batch import Batch
-from miue.monitoring.course import Course, monitor
-from miue.monitoring.page import render_page
 from miue.predictions.read_table import numbers_or_nan
 
 FORMAT = "miue-monitor"

@@ -37,7 +37,7 @@ class Batch:
     predicted: Int64[np.ndarray, "n"]
     trained: int = 0
 
-    made_by: ClassVar[str] = "make each of them: miue.monitoring.Batch.of(name, predictions.bags, calibration)"
+    made_by: ClassVar[str] = "make each of them: Batch.of(name, predictions.bags, calibration)"
 
     @classmethod
     def of(

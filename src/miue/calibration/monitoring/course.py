@@ -12,12 +12,12 @@ from jaxtyping import Bool, Float64, Int64
 
 from miue.calibration.calibration import Calibration
 from miue.calibration.class_mix import CLASS_MIX, MixEstimate, estimate_mix
+from miue.calibration.monitoring.batch import Batch, reference_values, watched_scores
+from miue.calibration.monitoring.martingale import log_martingale, online_p_values, power_bets, step_bets
 from miue.common.errors import DataError, lacking, out_of_range
 from miue.common.seeds import derive_seed
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import checked
-from miue.monitoring.batch import Batch, reference_values, watched_scores
-from miue.monitoring.martingale import log_martingale, online_p_values, power_bets, step_bets
 from miue.predictions.provenance import WEIGHTED_FOR
 
 CHANCE = 0.01

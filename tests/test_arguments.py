@@ -13,12 +13,12 @@ import parts_of_others as others
 import pytest
 import torch
 from made_bags import separable_bags
-from miue.monitoring import monitor
-from miue.report.worklist import worklist
 from scipy.sparse import csr_matrix
 from torch import nn
 
 import miue
+from miue.calibration.monitoring import monitor
+from miue.calibration.worklist import worklist
 from miue.common.errors import ConfigError, DataError, MiueError, ModelError
 from miue.common.values import Width, check_value
 from miue.datasets.digits import digits_bags

@@ -24,7 +24,7 @@ from miue.distributions import Categorical
 from miue.io.store.store import write_store
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import DatasetShift
-from miue.report.notes import notes_on_content
+from miue.report.runs import Run, notes_on_content
 
 LESS = {"scaling": False, "deferral": None, "prediction_sets": None}
 
@@ -116,7 +116,7 @@ def test_a_warning_says_that_patients_are_not_known(capsys: pytest.CaptureFixtur
         said = capsys.readouterr().err
         assert "Warning: the 40 new bags are not like the 25 calibration bags" in said
         assert ("Note: No patient is stated for 40 of 40 bags" in " ".join(said.split())) == noted
-        notes = " ".join(notes_on_content([("a", decided)]))
+        notes = " ".join(notes_on_content([Run("a", "", "", decided)]))
         assert ("No patient is stated for 40 of 40" in notes) == noted
 
 

@@ -20,7 +20,7 @@ from miue.common.errors import DataError, StorageError
 from miue.io.splits.files import read_splits
 from miue.io.store import write_store
 from miue.predictions.folder import read_predictions
-from miue.report.decisions_table import promised
+from miue.report.verdict import guarantees
 
 EASY = ["--max-error", "0.4", "--coverage", "0.8", "--false-alarms", "0.2"]
 
@@ -122,7 +122,7 @@ def test_a_deferral_that_no_threshold_passes_is_said_and_refers_every_bag(tmp_pa
     made = json.loads(out.read_text())["calibration"]
     assert made["scaling"] is None
     assert made["prediction_sets"]["bags"] == [120, 120]
-    assert "every bag is deferred" in promised(Calibration.load(out))[0]
+    assert "every bag is deferred" in guarantees(Calibration.load(out))[0]
 
 
 def test_training_bags_are_refused_where_they_can_be_seen(folder: Path) -> None:
@@ -329,7 +329,7 @@ def test_instances_are_flagged_by_predict_and_by_shards_as_the_calibration_promi
     assert "'bag-of-one', which was calibrated" in said
     said = fail("predict", model, folder / "store", "--out", tmp_path / "o", "--estimator", "atention", "--quiet")
     assert "did you mean 'attention'?" in said
-    assert "any instance is flagged" in " ".join(promised(Calibration.load(model)))
+    assert "any instance is flagged" in " ".join(guarantees(Calibration.load(model)))
     rules = model / "calibration.json"
     said = run("decide", tmp_path / "out", "--calibration", rules, "--out", tmp_path / "decided")
     nothing = "no rule of the calibration defers bags, nor calls them out of distribution;"

@@ -268,7 +268,7 @@ def test_a_report_of_stored_instances_reads_some_bags_after_another(
         return table
 
     monkeypatch.setattr(StoredInstances, "_whole", property(checked))
-    monkeypatch.setattr("miue.report.details.PART_ROWS", 7)
+    monkeypatch.setattr("miue.report.instances.PART_ROWS", 7)
     shown, written = reported(tmp_path, read_predictions(tmp_path / "p"))
     monkeypatch.undo()
     from_memory, notes = reported(tmp_path, predictions)
@@ -295,7 +295,7 @@ def test_a_report_reads_each_uncertainty_once_for_metrics_intervals_and_figures(
         for one in ["instances"]
     )
     assert back.instances is not None and sorted(names) == sorted(back.instances.uncertainty_names)
-    (summary,) = level.summaries
+    (summary,) = [one and one.summary for one in level.of_runs]
     assert summary is not None and list(summary["coverage"]) == list(summary["distributions"]) == names
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
@@ -29,7 +29,6 @@ from made_reports import store_of
 
 from miue.bags.coords import Coords
 from miue.calibration import DeferralGoal, FalseAlarmGoal, calibrate, decide
-from miue.evaluation import evaluate
 from miue.evaluation.default_measures import error_measure
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
@@ -104,6 +103,27 @@ def opened(browser: Any, report: Path) -> Iterator[Opened]:
     assert all(url.startswith(("file:", "data:", "blob:")) for url in shown.asked)
 
 
+Show = Callable[..., Opened]
+
+
+@pytest.fixture
+def show(browser: Any, tmp_path: Path) -> Iterator[Show]:
+    """Write a report of predictions and open it; what it asks for or complains about fails the test."""
+    every: list[Opened] = []
+
+    def write_and_open(*found: Predictions, width: int = 1200, scheme: str = "light", **options: Any) -> Opened:
+        out = tmp_path / f"{len(every)}.html"
+        sources = [(f"place_{number}", one) for number, one in enumerate(found)]
+        write_report(out, sources, resampling=Resampling(20), **options)
+        every.append(Opened(browser, out, width, scheme))
+        return every[-1]
+
+    yield write_and_open
+    for one in every:
+        one.context.close()
+        assert one.complaints == []
+
+
 def accepted_and_errors(predictions: Predictions, share: float) -> tuple[int, int, int]:
     """(accepted, errors among them, foreign bags deferred) of the most certain share of labeled bags."""
     table = predictions.bags
@@ -124,6 +144,8 @@ def test_every_figure_is_drawn_without_a_complaint_or_a_request(opened: Opened) 
         assert opened.page.locator(f"#{name}-plot svg.main-svg").count() >= 1
         assert opened.page.locator(f"#{name}-plot .trace").count() >= 2
     assert opened.page.evaluate("document.fonts.size") == 0
+    top = opened.page.evaluate("document.getElementById('verdict').getBoundingClientRect().top")
+    assert top < 300  # on the first screen
 
 
 @pytest.mark.parametrize("share", [0.8, 0.45])
@@ -222,13 +244,9 @@ def test_measures_and_levels_can_be_chosen(opened: Opened) -> None:
     assert opened.text("#coverage-accepted") == "320 of 400"
 
 
-def test_a_report_without_labels_has_no_empty_figure_and_begins_with_the_cases(
-    browser: Any, tmp_path: Path
-) -> None:
-    out = tmp_path / "report.html"
+def test_a_report_without_labels_has_no_empty_figure_and_begins_with_the_cases(show: Show) -> None:
     bare = unlabeled(made_predictions())
-    write_report(out, [("bare", Predictions(bare.bags, None))], resampling=Resampling(20))
-    shown = Opened(browser, out)
+    shown = show(Predictions(bare.bags, None))
     assert "No label is known, so accuracy" in shown.text("#verdict")
     assert "miue calibrate" in shown.text("#verdict")
     sections = shown.page.eval_on_selector_all("main > section", "all => all.map(one => one.id)")
@@ -239,20 +257,11 @@ def test_a_report_without_labels_has_no_empty_figure_and_begins_with_the_cases(
     assert shown.text("#coverage-accepted") == "24 of 30"
     shown.page.locator("#bags-table tbody button").first.click()
     assert "— no predictions of instances" in shown.text("#bag")
-    assert shown.complaints == []
-    shown.context.close()
 
 
-def test_no_text_becomes_code(browser: Any, tmp_path: Path) -> None:
-    out = tmp_path / "report.html"
+def test_no_text_becomes_code(show: Show) -> None:
     provenance = Provenance(network=NASTY, method="%{x}", classes=(NASTY, "<img src=x onerror=alert(1)>"))
-    write_report(
-        out,
-        [("x", made_predictions(name=NASTY, ood_set=NASTY, provenance=provenance))],
-        resampling=Resampling(20),
-        title=NASTY,
-    )
-    shown = Opened(browser, out)
+    shown = show(made_predictions(name=NASTY, ood_set=NASTY, provenance=provenance), title=NASTY)
     shown.page.locator("#bags-table tbody button").first.click()
     shown.page.wait_for_selector("#bag-plot .point path")
     assert shown.page.title() == NASTY
@@ -260,14 +269,10 @@ def test_no_text_becomes_code(browser: Any, tmp_path: Path) -> None:
     assert NASTY in shown.text("#bag h3")
     legend = str(shown.page.locator("#distributions-plot .legendtext").nth(1).text_content())
     assert "<b>" in legend
-    assert shown.complaints == []
-    shown.context.close()
 
 
-def test_a_map_is_drawn_where_coordinates_are_known(browser: Any, tmp_path: Path) -> None:
-    out = tmp_path / "report.html"
-    write_report(out, [("x", on_a_slide(made_predictions(per_bag=12)))], resampling=Resampling(20))
-    shown = Opened(browser, out)
+def test_a_map_is_drawn_where_coordinates_are_known(show: Show) -> None:
+    shown = show(on_a_slide(made_predictions(per_bag=12)))
     shown.page.locator("#bags-table tbody button").first.click()
     assert shown.page.locator("#bag-plot .hm image").count() == 1
     shown.page.select_option("#bag-color", "probability")
@@ -275,40 +280,30 @@ def test_a_map_is_drawn_where_coordinates_are_known(browser: Any, tmp_path: Path
     assert np.array(z, float).shape == (3, 4)
     drawn = shown.page.evaluate("(({x0, dx, y0}) => [x0, dx, y0])(document.getElementById('bag-plot').data[0])")
     assert drawn == [128, 256, 128]  # a coordinate is the upper left corner of its square
-    assert shown.complaints == []
-    shown.context.close()
 
 
-def test_one_bag_is_not_called_bags(browser: Any, tmp_path: Path) -> None:
-    out = tmp_path / "report.html"
-    write_report(out, [("x", made_predictions(1))], resampling=Resampling(20))
-    shown = Opened(browser, out)
+def test_one_bag_is_not_called_bags(show: Show) -> None:
+    shown = show(made_predictions(1))
     assert shown.text("#reliability-groups") == "Here, each point stands for 1 bag."
     assert "of predictions of 1 bag." in shown.text("header") and shown.text("#bags-count") == "1 of 1 bag"
     assert shown.page.text_content("#cases .shown") == "Shown: attention mirel, seed 42."  # none is listed
-    shown.context.close()
 
 
-def test_a_bag_of_one_row_is_drawn_in_whole_squares(browser: Any, tmp_path: Path) -> None:
-    out = tmp_path / "report.html"
-    write_report(out, [("x", on_a_slide(made_predictions(per_bag=4)))], resampling=Resampling(20))
-    shown = Opened(browser, out)
+def test_a_bag_of_one_row_is_drawn_in_whole_squares(show: Show) -> None:
+    shown = show(on_a_slide(made_predictions(per_bag=4)))
     shown.page.locator("#bags-table tbody button").first.click()
     z = shown.page.evaluate("document.getElementById('bag-plot').data[0].z")
     assert np.array(z, float).shape == (1, 4)
-    shown.context.close()
 
 
-def test_instances_that_lie_on_no_grid_are_drawn_large_enough_to_be_seen(browser: Any, tmp_path: Path) -> None:
+def test_instances_that_lie_on_no_grid_are_drawn_large_enough_to_be_seen(show: Show) -> None:
     """The smallest distance of two coordinates is a pixel here, and cells of that side would hardly be seen."""
-    out = tmp_path / "report.html"
     given = on_a_slide(made_predictions(per_bag=12))
     assert given.instances is not None and given.instances.coords is not None
     places = np.random.default_rng(0).integers(0, 480, given.instances.coords.values.shape)
     places[:3] = [[0, 0], [1, 240], [480, 480]]
     scattered = replace(given, instances=replace(given.instances, coords=Coords.of(places)))
-    write_report(out, [("x", scattered)], resampling=Resampling(20))
-    shown = Opened(browser, out)
+    shown = show(scattered)
     shown.page.fill("#bags-search", str(given.bags.bag_ids[0]))
     shown.page.locator("#bags-table tbody button").first.click()
     of_first = (
@@ -316,38 +311,27 @@ def test_instances_that_lie_on_no_grid_are_drawn_large_enough_to_be_seen(browser
     )
     drawn = shown.page.evaluate(of_first)
     assert drawn == ["markers", 12, 9]
-    assert shown.complaints == []
-    shown.context.close()
 
 
-def test_a_bag_without_positions_beside_bags_with_them_is_drawn_as_bars(browser: Any, tmp_path: Path) -> None:
-    out = tmp_path / "report.html"
+def test_a_bag_without_positions_beside_bags_with_them_is_drawn_as_bars(show: Show) -> None:
     given = on_a_slide(made_predictions(per_bag=4))
     assert given.instances is not None and given.instances.coords is not None
     bare = str(given.bags.bag_ids[1])
     known = given.instances.bag_ids.astype(str) != bare
     coords = Coords(given.instances.coords.values, known)
-    write_report(
-        out, [("x", replace(given, instances=replace(given.instances, coords=coords)))], resampling=Resampling(20)
-    )
-    shown = Opened(browser, out)
+    shown = show(replace(given, instances=replace(given.instances, coords=coords)))
     for bag, kind in ((str(given.bags.bag_ids[0]), "heatmap"), (bare, "bar")):
         shown.page.fill("#bags-search", bag)
         shown.page.locator("#bags-table tbody button").first.click()
         assert shown.text("#bag h3").endswith(bag)
         assert shown.page.evaluate("document.getElementById('bag-plot').data[0].type") == kind
         assert shown.page.locator("#bag-color").count() == (kind == "heatmap")
-    assert shown.complaints == []
-    shown.context.close()
 
 
 @pytest.mark.parametrize("count", [7, 307])
-def test_instances_are_numbered_as_in_the_tables_and_thin_bars_have_no_pattern(
-    browser: Any, tmp_path: Path, count: int
-) -> None:
+def test_instances_are_numbered_as_in_the_tables_and_thin_bars_have_no_pattern(show: Show, count: int) -> None:
     given = unlabeled(made_predictions(4, per_bag=count))
-    write_report(tmp_path / "report.html", [("x", given)], resampling=Resampling(20))
-    shown = Opened(browser, tmp_path / "report.html")
+    shown = show(given)
     shown.page.fill("#bags-search", "bag 0000")
     shown.page.locator("#bags-table tbody button").first.click()
     of_bars = "(({x, marker}) => [x, marker.pattern.shape])(document.getElementById('bag-plot').data[0])"
@@ -358,11 +342,9 @@ def test_instances_are_numbered_as_in_the_tables_and_thin_bars_have_no_pattern(
     shown.page.click("#bag summary")
     rows = shown.page.locator("#bag-instances tbody th").all_inner_texts()
     assert set(rows) <= set(map(str, range(count))) and len(rows) == min(count, 100)
-    assert shown.complaints == []
-    shown.context.close()
 
 
-def test_decisions_are_listed_filtered_and_explained(browser: Any, tmp_path: Path) -> None:
+def test_decisions_are_listed_filtered_and_explained(show: Show) -> None:
     given = made_predictions(120, seed=1, provenance=Provenance(classes=("no", "yes")))
     inside = given.bags.subset(np.flatnonzero(~given.bags.is_ood.values))
     goals = {"deferral": DeferralGoal(0.4, 0.6), "false_alarms": FalseAlarmGoal(0.2)}
@@ -375,9 +357,7 @@ def test_decisions_are_listed_filtered_and_explained(browser: Any, tmp_path: Pat
     decisions = decided.bags.decisions
     assert decisions is not None
     assert (decisions.accepted & decisions.empty_sets).any()
-    out = tmp_path / "report.html"
-    write_report(out, [("x", decided)], resampling=Resampling(20))
-    shown = Opened(browser, out)
+    shown = show(decided)
     for choice, wanted in (
         ("sent", decisions.deferred),
         ("flagged", decisions.flagged),
@@ -398,8 +378,6 @@ def test_decisions_are_listed_filtered_and_explained(browser: Any, tmp_path: Pat
     explained = shown.text("#bag .decision")
     assert explained.startswith(f"decision deferred, as {decisions.reason[decisions.deferred][0]}")
     assert "Prediction set: " in explained
-    assert shown.complaints == []
-    shown.context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -449,18 +427,13 @@ def several(number: int) -> list[Predictions]:
     [[decided()], several(2), several(3), [on_a_slide(unlabeled(made_predictions()))], [flagged_slides()]],
     ids=["decisions", "two methods", "three methods", "unlabeled slides", "flags"],
 )
-def test_no_rule_of_accessibility_is_broken_seriously(
-    browser: Any, tmp_path: Path, given: list[Predictions], scheme: str
-) -> None:
-    found = [(f"place_{number}", one) for number, one in enumerate(given)]
-    write_report(tmp_path / "r.html", found, resampling=Resampling(20))
-    shown = Opened(browser, tmp_path / "r.html", 1280, scheme)
+def test_no_rule_of_accessibility_is_broken_seriously(show: Show, given: list[Predictions], scheme: str) -> None:
+    shown = show(*given, width=1280, scheme=scheme)
     shown.page.locator("#bags-table tbody button").first.click()
     shown.page.wait_for_selector("#bag-plot svg.main-svg")
     shown.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert grave_violations(shown.page) == []
     assert shown.page.locator("table:not(:has(caption))").count() == 0
-    shown.context.close()
 
 
 def test_every_control_has_a_name(opened: Opened) -> None:
@@ -473,24 +446,11 @@ def test_every_control_has_a_name(opened: Opened) -> None:
         assert role.get_attribute("aria-label") or role.get_attribute("aria-labelledby")
 
 
-def test_the_verdict_says_what_the_evaluation_found(opened: Opened) -> None:
-    level = evaluate(made_predictions(120, seed=1)).bags
-    first = opened.text(".verdicts > div:first-child")
-    assert f"Accuracy {100 * (level.metrics['accuracy'].value or 0):.1f}" in first
-    assert f"AUROC {100 * (level.ood['cats'].auroc.value or 0):.1f}" in first
-    assert "by vacuity" in first
-    assert "softmax compared with attention mirel" in opened.text("#verdict")
-    top = opened.page.evaluate("document.getElementById('verdict').getBoundingClientRect().top")
-    assert top < 300  # on the first screen
-
-
-def test_a_case_opens_its_bag_and_the_address_names_it(browser: Any, tmp_path: Path) -> None:
+def test_a_case_opens_its_bag_and_the_address_names_it(show: Show) -> None:
     predictions = made_predictions()
     far = np.where(np.arange(30) == 7, 9.0, np.linspace(1, 2, 30))
-    out = tmp_path / "report.html"
     found = replace(predictions, bags=replace(predictions.bags, scores={"knn_mean": far}))
-    write_report(out, [("x", found)], resampling=Resampling(20))
-    shown = Opened(browser, out)
+    shown = show(found)
     assert "1 of 30 bags" in shown.text("#cases")
     assert "far from training data (knn_mean 9 >" in shown.text("#cases")
     shown.page.click("#cases li a")
@@ -499,16 +459,13 @@ def test_a_case_opens_its_bag_and_the_address_names_it(browser: Any, tmp_path: P
     shown.page.select_option("#bags-filter", "cases")
     assert shown.column(1) == ["bag 0007"]
     assert "knn mean" in shown.text("#bags-table thead")  # the score that calibration uses is the default
-    assert shown.complaints == []
-    shown.context.close()
 
 
-def test_the_patient_of_a_bag_is_shown_searched_and_saved(browser: Any, tmp_path: Path) -> None:
+def test_the_patient_of_a_bag_is_shown_searched_and_saved(show: Show) -> None:
     predictions = made_predictions()
     patients = np.array([f"P<{row // 3}>" if row != 4 else "" for row in range(30)], object)
     found = replace(predictions, bags=replace(predictions.bags, patients=patients))
-    write_report(tmp_path / "report.html", [("x", found)], resampling=Resampling(20))
-    shown = Opened(browser, tmp_path / "report.html")
+    shown = show(found)
     shown.page.fill("#bags-search", "p<2>")
     assert sorted(shown.column(1)) == ["bag 0006", "bag 0007", "bag 0008"]
     heads = shown.text("#bags-table thead").split("\t")
@@ -521,8 +478,6 @@ def test_the_patient_of_a_bag_is_shown_searched_and_saved(browser: Any, tmp_path
     assert shown.text("#bag .bag-head p").endswith("; patient P<2>")
     shown.page.fill("#bags-search", "bag 0004")
     assert "— unknown" in shown.text("#bags-table tbody")
-    assert shown.complaints == []
-    shown.context.close()
 
 
 def test_a_deep_link_opens_its_bag_and_an_unknown_one_says_so(browser: Any, report: Path) -> None:
@@ -553,11 +508,9 @@ def test_escape_closes_the_bag_and_the_focus_returns_to_its_row(opened: Opened) 
     assert "#bag=" not in opened.page.url
 
 
-def test_the_filtered_table_is_saved_as_csv_without_a_formula(browser: Any, tmp_path: Path) -> None:
-    out = tmp_path / "report.html"
+def test_the_filtered_table_is_saved_as_csv_without_a_formula(show: Show) -> None:
     predictions = made_predictions(name='=HYPERLINK("x")')
-    write_report(out, [("x", predictions)], resampling=Resampling(20))
-    shown = Opened(browser, out)
+    shown = show(predictions)
     shown.page.fill("#bags-search", "000")
     with shown.page.expect_download() as saving:
         shown.page.click("#bags-csv")
@@ -567,8 +520,6 @@ def test_the_filtered_table_is_saved_as_csv_without_a_formula(browser: Any, tmp_
     assert {row["bag"][:2] for row in rows} == {"'="}
     row = next(row for row in rows if row["bag"].endswith("0003"))
     assert float(row["probability"]) == pytest.approx(predictions.bags.probabilities[3].max(), abs=1e-6)
-    assert shown.complaints == []
-    shown.context.close()
 
 
 def test_the_controls_stay_in_view_and_set_every_figure(opened: Opened) -> None:
@@ -643,14 +594,6 @@ def test_print_says_what_is_shown_and_has_every_row_of_the_filtered_table(opened
     assert "search “bag 01”" in opened.page.text_content("#bags .shown")
 
 
-def test_printing_draws_the_page_for_paper(opened: Opened) -> None:
-    """Chromium itself announces the print, so that the whole table is in the PDF."""
-    before = len(opened.page.pdf(format="A4"))
-    opened.page.select_option("#bags-filter", "incorrect")
-    opened.page.fill("#bags-search", "bag 0017")
-    assert len(opened.page.pdf(format="A4")) < before - 5_000
-
-
 def test_a_printed_table_takes_few_pages_on_their_sides_each_with_its_heading(opened: Opened) -> None:
     page = opened.page
     file = page.pdf(prefer_css_page_size=True)
@@ -696,11 +639,9 @@ def test_paper_is_white_with_figures_in_their_places_and_numbers_whole(browser: 
     shown.context.close()
 
 
-def test_every_two_of_six_methods_are_compared_in_the_chosen_metric(browser: Any, tmp_path: Path) -> None:
-    made = [made_predictions(60, seed=n, provenance=Provenance(method=f"method {n}")) for n in range(6)]
-    write_report(tmp_path / "r.html", [(f"p{n}", one) for n, one in enumerate(made)], resampling=Resampling(20))
+def test_every_two_of_six_methods_are_compared_in_the_chosen_metric(show: Show) -> None:
     for width in (1280, 420):
-        shown = Opened(browser, tmp_path / "r.html", width)
+        shown = show(*several(6), width=width)
         assert shown.page.locator(".pair[data-level=bags]:visible").count() == 1
         cells = shown.page.locator(".pair[data-level=bags]:visible td")
         assert cells.count() == 36
@@ -708,27 +649,22 @@ def test_every_two_of_six_methods_are_compared_in_the_chosen_metric(browser: Any
         shown.page.select_option(".choose-pair[data-level=bags]", label="ECE\u00a0% ↓")
         assert "ECE" in shown.text(".pair[data-level=bags]:visible caption")
         assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
-        assert shown.complaints == []
-        shown.context.close()
 
 
-def test_what_is_drawn_at_the_start_does_not_grow_with_the_bags(browser: Any, tmp_path: Path) -> None:
+def test_what_is_drawn_at_the_start_does_not_grow_with_the_bags(show: Show) -> None:
     drawn = {}
     for bags in (60, 2000):
-        out = tmp_path / f"{bags}.html"
-        write_report(out, [("x", made_predictions(bags, 100))], resampling=Resampling(10))
-        shown = Opened(browser, out)
+        shown = show(made_predictions(bags, 100))
         assert shown.text("#bags-count") == f"{bags:,} of {bags:,} bags"
         elements = int(shown.page.evaluate("document.querySelectorAll('*').length"))
         drawn[bags] = (shown.page.locator("#bags-table tbody tr").count(), elements)
-        shown.context.close()
     assert drawn[60][0] == drawn[2000][0] == 25
     assert drawn[2000][1] < 2 * drawn[60][1], drawn
 
 
 @pytest.mark.parametrize("on_slide", [True, False], ids=["on a slide", "bars"])
 def test_flagged_instances_are_marked_counted_and_filtered_with_their_promise(
-    browser: Any, tmp_path: Path, on_slide: bool
+    show: Show, tmp_path: Path, on_slide: bool
 ) -> None:
     given = flagged_slides()
     assert given.instances is not None and given.instances.flagged is not None
@@ -739,9 +675,7 @@ def test_flagged_instances_are_marked_counted_and_filtered_with_their_promise(
     bag = int(flags.sum(1).argmax())
     plain = made_predictions(30, 8, seed=1)
     store = store_of(given, tmp_path, (9, 9, 1), per_bag=8)
-    found = [("flags", given), ("plain", on_a_slide(plain) if on_slide else plain)]
-    write_report(tmp_path / "r.html", found, names=["with", "without"], store=store, resampling=Resampling(20))
-    shown = Opened(browser, tmp_path / "r.html")
+    shown = show(given, on_a_slide(plain) if on_slide else plain, names=["with", "without"], store=store)
     page = shown.page
     page.select_option("#bags-filter", "flags")
     assert shown.text("#bags-count") == f"{int(flags.any(1).sum())} of 30 bags"
@@ -773,24 +707,19 @@ def test_flagged_instances_are_marked_counted_and_filtered_with_their_promise(
     assert page.is_visible("#bag-none") and not page.is_visible("#bag-plot")
     page.select_option("#bag-shown", "all")
     assert page.is_visible("#bag-plot") and not page.is_visible("#bag-none")
-    assert shown.complaints == []
-    shown.context.close()
 
 
 LONG = "tubulovillous adenoma with high-grade dysplasia, of the ascending colon"
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_long_names_are_broken_into_lines_that_no_figure_cuts_off(
-    browser: Any, tmp_path: Path, width: int
-) -> None:
+def test_long_names_are_broken_into_lines_that_no_figure_cuts_off(show: Show, width: int) -> None:
     classes, methods = ("normal mucosa", LONG), (LONG, f"{LONG}, trained again")
     made = [
         made_predictions(40, seed=n, ood_set=f"of {LONG}", provenance=Provenance(method=method, classes=classes))
         for n, method in enumerate(methods)
     ]
-    write_report(tmp_path / "r.html", [(f"p{n}", one) for n, one in enumerate(made)], resampling=Resampling(20))
-    shown = Opened(browser, tmp_path / "r.html", width)
+    shown = show(*made, width=width)
     for measure in ("", "differential_entropy"):
         shown.page.select_option("#choose-measure", measure)
         assert texts_cut_off(shown) == []
@@ -800,8 +729,6 @@ def test_long_names_are_broken_into_lines_that_no_figure_cuts_off(
     rows = shown.page.locator("#bag .measures tbody th")
     assert f"P({LONG})" in rows.all_inner_texts()
     assert rows.evaluate_all("all => all.every(one => one.scrollWidth <= one.clientWidth)")
-    assert shown.complaints == []
-    shown.context.close()
 
 
 def texts_cut_off(shown: Opened) -> list[str]:
@@ -820,18 +747,12 @@ def texts_cut_off(shown: Opened) -> list[str]:
     )
 
 
-def test_a_long_name_hides_neither_its_end_nor_that_the_deferred_bag_is_incorrect(
-    browser: Any, tmp_path: Path
-) -> None:
-    write_report(
-        tmp_path / "r.html", [("x", made_predictions(60, name="TCGA-" + 30 * "A7X9"))], resampling=Resampling(20)
-    )
+def test_a_long_name_hides_neither_its_end_nor_that_the_deferred_bag_is_incorrect(show: Show) -> None:
     for width in (1280, 390):
-        shown = Opened(browser, tmp_path / "r.html", width)
+        shown = show(made_predictions(60, name="TCGA-" + 30 * "A7X9"), width=width)
         assert shown.page.locator(".chips .wrong").count() >= 1
         fits = "one.scrollWidth <= one.clientWidth && one.getBoundingClientRect().right <= innerWidth"
         assert shown.page.locator(".chips button").evaluate_all(f"all => all.every(one => {fits})")
-        shown.context.close()
 
 
 def test_a_link_to_a_section_leads_there_from_an_open_bag_and_back_closes_the_first_bag(opened: Opened) -> None:
@@ -851,17 +772,15 @@ def test_a_link_to_a_section_leads_there_from_an_open_bag_and_back_closes_the_fi
     page.wait_for_selector("#bag")
 
 
-def test_the_score_that_all_bags_share_is_drawn_as_a_bar_at_its_value(browser: Any, tmp_path: Path) -> None:
+def test_the_score_that_all_bags_share_is_drawn_as_a_bar_at_its_value(show: Show) -> None:
     for value in (0.3, 0.0):
         given = made_predictions(30)
         same = replace(given, bags=replace(given.bags, scores={"knn_mean": np.full(30, value)}))
-        write_report(tmp_path / "r.html", [("x", same)], resampling=Resampling(20))
-        shown = Opened(browser, tmp_path / "r.html")
+        shown = show(same)
         shown.page.select_option("#choose-measure", "knn_mean")
         low, high = shown.page.evaluate("document.getElementById('distributions-plot').layout.xaxis.range")
         assert value - 0.01 <= low < high <= value + 0.05
         assert 0.2 * (high - low) > value - low
-        shown.context.close()
 
 
 def test_the_legend_has_the_order_of_the_predictions_in_every_figure(opened: Opened) -> None:

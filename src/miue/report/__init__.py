@@ -1,3 +1,3 @@
-"""Figures and reports of predictions."""
+"""Reports of predictions: what they come to, their tables and figures, in one page."""
 
 from __future__ import annotations

@@ -1,22 +1,23 @@
-"""What a page says of runs and bags, apart from instances: the data of its figures and its table of bags."""
+"""What a page says of runs and bags, apart from instances: its cases, its facts, and the data of its figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 
-from miue.bags.ood_flags import OodFlags
+from miue.calibration.worklist import worklist
 from miue.predictions.distance_names import describe_scores
-from miue.report.cases import Cases
-from miue.report.decisions_table import coded, decision_columns
-from miue.report.details import Instances
+from miue.predictions.provenance import UNKNOWN
+from miue.report.instances import Instances
 from miue.report.levels import LEVELS, Level, known_patients
 from miue.report.runs import Comparison, Run
 from miue.report.summaries import packed
 
+CASES = 8  # shown above the table of bags
 CALLED = {
     "bags": "data",
     "weights_sha256": "weights (SHA-256)",
@@ -30,7 +31,34 @@ CALLED = {
 SHOWN_ELSEWHERE = ("classes", "calibration", "validation", "dataset_shift")
 
 
-def page_content(comparison: Comparison, levels: Mapping[str, Level], cases: Sequence[Cases]) -> dict[str, Any]:
+def find_cases(run: Run) -> dict[str, Any]:
+    """Return what the worklist of a run puts first, its limits, and the reason of every bag; no label is read."""
+    listed = worklist(run.predictions)
+    first = [row for row in listed.rows if row["look"] == "first"]
+    return {
+        "title": run.title,
+        "cases": [_case(row) for row in first[:CASES]],
+        "count": len(first),
+        "bags": len(listed.rows),
+        "judged": list(listed.judged.items()),
+        "not_judged": list(listed.not_judged.items()),
+        "advice": listed.advice,
+        "reasons": {row["slide"]: row["reason"] for row in listed.rows},
+    }
+
+
+def _case(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return a bag to look at, with a link that opens it in the page."""
+    name, link = str(row["predicted"]), f"#bag={quote(row['slide'], safe='', errors='replace')}"
+    predicted = f"class {name}" if name.isdigit() else name  # beside a probability, a number alone is no name
+    said = f"{predicted}, {row['probability']:.2f}"
+    shown = {"bag": row["slide"], "link": link, "predicted": said, "reason": row["reason"]}
+    return {**shown, "patient": row.get("patient", "")}
+
+
+def page_content(
+    comparison: Comparison, levels: Mapping[str, Level], cases: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Return everything but instances that the page's figures are drawn from, as JSON values.
 
     Args:
@@ -39,65 +67,70 @@ def page_content(comparison: Comparison, levels: Mapping[str, Level], cases: Seq
         cases: which bags to look at first by each run.
     """
     tables = [getattr(run.predictions, level) for run in comparison.runs for level in LEVELS]
-    names = [name for table in tables if table for name in table.uncertainty_names]
-    labels, flags, sets = _known_of_bags(comparison)
-    set_names = list(dict.fromkeys(["", *sets]))
-    ids, patients = [str(name) for name in comparison.bag_ids], known_patients(comparison.runs)
+    sets = comparison.ood_sets.tolist()
+    ids, set_names = comparison.bag_ids.tolist(), list(dict.fromkeys(["", *sets]))
+    patients = known_patients(comparison.runs)
     return {
         "classes": list(comparison.class_names),
-        "measures": describe_scores(names),
+        "measures": describe_scores([name for table in tables if table for name in table.uncertainty_names]),
         "runs": [{"title": run.title, "name": run.name} for run in comparison.runs],
-        "levels": {level: levels[level].summaries for level in LEVELS},
+        "levels": {level: [one and one.summary for one in levels[level].of_runs] for level in LEVELS},
         "bags": {
             "id": ids,
             **({"patient": coded([patients.get(name, "") for name in ids])} if patients else {}),
-            "label": packed(labels, "i2"),
+            "label": packed(_values_or_unknown(comparison), "i2"),
             "sets": set_names,
             "set": packed(np.array([set_names.index(name) for name in sets]), "i2"),
-            "known": packed(flags.known, "u1"),
+            "known": packed(comparison.is_ood.known, "u1"),
             "shared": packed(np.all([rows >= 0 for rows in comparison.rows], axis=0), "u1"),
         },
         "predictions": [
-            {**_columns(run, rows), "reasons": coded([of.reasons.get(str(bag), "") for bag in comparison.bag_ids])}
+            {**_columns(run, rows), "reasons": coded([of["reasons"].get(bag, "") for bag in ids])}
             for run, rows, of in zip(comparison.runs, comparison.rows, cases, strict=True)
         ],
     }
 
 
-def _known_of_bags(comparison: Comparison) -> tuple[Int64[np.ndarray, "B"], OodFlags, list[str]]:
-    """Return of every bag the label (−1 unknown), what is known of its distribution, and its OOD set ("" none)."""
-    labels = np.full(len(comparison.bag_ids), -1, np.int64)
-    sets, flags = np.full(len(comparison.bag_ids), "", object), OodFlags.unknown(len(comparison.bag_ids))
-    for run, rows in zip(comparison.runs, comparison.rows, strict=True):
-        table, there = run.predictions.bags, rows >= 0
-        known = there & table.labels.known[rows]
-        labels[known] = table.labels.values[rows[known]]
-        sets[there] = table.ood_sets[rows[there]]
-        flags.values[there], flags.known[there] = table.is_ood.values[rows[there]], table.is_ood.known[rows[there]]
-    return labels, flags, [str(name) for name in sets]
+def _values_or_unknown(comparison: Comparison) -> Int64[np.ndarray, "B"]:
+    return np.where(comparison.labels.known, comparison.labels.values, -1)
 
 
 def _columns(run: Run, rows: Int64[np.ndarray, "B"]) -> dict[str, Any]:
-    """Return a run's predictions of all bags; NaN where it lacks one."""
+    """Return a run's predictions of all bags: NaN, or −1 as the code of a text, where it lacks one."""
     table, there = run.predictions.bags, rows >= 0
     probabilities = np.where(there[:, None], table.probabilities[rows], np.nan)
     measures = {name: np.where(there, values[rows], np.nan) for name, values in table.uncertainties().items()}
+    texts: dict[str, np.ndarray] = {}
+    if table.decisions is not None:
+        texts = {"decision": table.decisions.decision, "reason": table.decisions.reason}
+        if table.decisions.prediction_sets is not None:
+            texts["set"] = np.array(
+                [" ".join(map(str, np.flatnonzero(row))) for row in table.decisions.prediction_sets], object
+            )
     return {
         "probabilities": packed(probabilities, "f4"),
         "measures": {name: packed(values, "f4") for name, values in measures.items()},
-        "decisions": decision_columns(run, rows),
+        "decisions": {name: coded(np.where(there, one[rows], None)) for name, one in texts.items()} or None,
     }
+
+
+def coded(texts: Iterable[Any]) -> dict[str, Any]:
+    """Return texts as the distinct ones and a code for each, −1 for None."""
+    texts = [None if one is None else str(one) for one in texts]
+    code = {text: number for number, text in enumerate(sorted({one for one in texts if one is not None}))}
+    codes = np.array([-1 if one is None else code[one] for one in texts])
+    return {"texts": list(code), "codes": packed(codes, "i4")}
 
 
 def overview(comparison: Comparison, instances: Instances | None) -> dict[str, str]:
     """Return the counts of bags and instances."""
-    labels, flags, sets = _known_of_bags(comparison)
-    facts = {"bags": f"{len(labels):,}"}
+    sets, flags = comparison.ood_sets.tolist(), comparison.is_ood
+    facts = {"bags": f"{len(sets):,}"}
     if flags.in_distribution.any():
-        facts |= _by_class(labels[flags.in_distribution], comparison.class_names, "known in distribution, ")
+        facts |= _by_class(comparison, flags.in_distribution, "known in distribution, ")
     if not flags.known.all():
         before = "distribution unknown, " if flags.known.any() else ""
-        facts |= _by_class(labels[~flags.known], comparison.class_names, before)
+        facts |= _by_class(comparison, ~flags.known, before)
         facts["not known to be in or out of distribution"] = f"{int((~flags.known).sum()):,}"
     for name in sorted(set(sets) - {""}):
         facts[f"known out of distribution, {name}"] = f"{sets.count(name):,}"
@@ -108,14 +141,24 @@ def overview(comparison: Comparison, instances: Instances | None) -> dict[str, s
     return facts
 
 
-def _by_class(labels: Int64[np.ndarray, "b"], names: Sequence[str], before: str) -> dict[str, str]:
+def _by_class(comparison: Comparison, chosen: Bool[np.ndarray, "B"], before: str) -> dict[str, str]:
+    labels, names = _values_or_unknown(comparison)[chosen], comparison.class_names
     facts = {f"{before}label {name}": f"{int((labels == number).sum()):,}" for number, name in enumerate(names)}
     unknown = int((labels < 0).sum())
-    return {**facts, **({f"{before}label unknown": f"{unknown:,}"} if unknown else {})}
+    return {**facts, f"{before}label unknown": f"{unknown:,}"} if unknown else facts
 
 
-def list_facts(run: Run) -> dict[str, str]:
-    """Return what is known of a run."""
+def provenance(comparison: Comparison) -> dict[str, Any]:
+    """Return what is known of the runs, as values of the template."""
+    facts = [_list_facts(run) for run in comparison.runs]
+    return {
+        "runs": [{"title": r.title, "facts": f} for r, f in zip(comparison.runs, facts, strict=True)],
+        "facts": list(dict.fromkeys(name for one in facts for name in one)),
+        "silent": [run.title for run in comparison.runs if run.predictions.provenance == UNKNOWN],
+    }
+
+
+def _list_facts(run: Run) -> dict[str, str]:
     bags, instances = run.predictions.bags, run.predictions.instances
     facts, shift = run.predictions.provenance.facts(), run.predictions.provenance.dataset_shift
     return {

@@ -1,31 +1,28 @@
-"""Evaluation of every run at each level, with intervals, and the paired differences between methods."""
+"""Evaluation of every run at each level, with intervals, tables, and the paired differences between methods."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
 
-from miue.evaluation.bootstrap import owners_of_items, paired_differences, patients_by_bag, resample
-from miue.evaluation.class_metrics import mean_confidence, overconfidence
+from miue.evaluation.bootstrap import owners_of_items, patients_by_bag, resample
 from miue.evaluation.default_measures import detection_score, error_measure
 from miue.evaluation.evaluate_level import ResampledLevel, evaluate_level
-from miue.evaluation.intervals import Interval, metric_intervals, percentile_intervals
+from miue.evaluation.intervals import Interval, metric_intervals
 from miue.evaluation.items import Items
 from miue.evaluation.level import LevelEvaluation
-from miue.evaluation.metrics import RECALL, Metric, WeightedMetric
+from miue.evaluation.metrics import RECALL, Metric
 from miue.evaluation.ranking import Ranking
 from miue.predictions.patients import by_patient
 from miue.predictions.table import PredictionTable
-from miue.report.confusion_table import confusion_table
-from miue.report.metrics_table import Difference, MetricsTable, metric_values, metrics_table
-from miue.report.pairs import PairTable, pair_tables
+from miue.report.differences import Difference, find_differences, pair_tables
 from miue.report.runs import Run
 from miue.report.summaries import LevelSummary
+from miue.report.tables import Table, confusion_table, metrics_table
 
 LEVELS = ("bags", "instances")
 """What is predicted, and shown in figures."""
@@ -48,26 +45,50 @@ class Resampling:
 
 
 @dataclass(frozen=True)
-class Level:
-    """One level of every run; None for a run without it.
+class RunLevel:
+    """One level of one run, computed from one ranking of each uncertainty.
 
     Attributes:
-        evaluations: by run.
-        summaries: by run, what the figures show.
-        intervals: by run, of each metric.
+        table: its predictions.
+        evaluation: of them.
+        values: of the metrics by the names of ``bootstrap_intervals``.
+        intervals: of these.
+        summary: what the figures show.
+        draws: of the metrics in every resample.
+        owners: number of patients or bags that were drawn from.
+    """
+
+    table: PredictionTable
+    evaluation: LevelEvaluation
+    values: dict[str, Metric]
+    intervals: dict[str, Interval]
+    summary: dict[str, Any]
+    draws: dict[str, Float64[np.ndarray, "resamples"]] = field(repr=False)
+    owners: int
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of all runs.
+
+    Attributes:
+        of_runs: None for a run without this level.
         differences: of every two methods, the later minus the earlier one.
         table: all of it as a table; None where no run has this level.
-        pairs: the differences between three methods or more, by metric.
+        pairs: the differences between three methods or more, a table for each metric.
         confusion: labels by predicted classes; None where no run has a label.
     """
 
-    evaluations: list[LevelEvaluation | None]
-    summaries: list[dict[str, Any] | None]
-    intervals: list[dict[str, Interval] | None]
+    of_runs: list[RunLevel | None]
     differences: list[Difference] = field(default_factory=list)
-    table: MetricsTable | None = None
-    pairs: list[PairTable] = field(default_factory=list)
-    confusion: MetricsTable | None = None
+    table: Table | None = None
+    pairs: list[Table] = field(default_factory=list)
+    confusion: Table | None = None
+
+    @property
+    def evaluations(self) -> list[LevelEvaluation | None]:
+        """The evaluation of each run."""
+        return [None if one is None else one.evaluation for one in self.of_runs]
 
 
 def evaluate_levels(
@@ -83,11 +104,17 @@ def evaluate_levels(
         "patients": [_of_patients(run.predictions.bags, patients) for run in runs],
         "instances": [run.predictions.instances for run in runs],
     }
-    step = track(
-        "evaluation and intervals", how.resamples * sum(t is not None for of in tables.values() for t in of)
-    )
-    owners: dict[str, dict[str, str]] = {"bags": patients, "patients": {}, "instances": patients}
-    return {level: _evaluate(runs, classes, tables[level], owners[level], how, step) for level in EVALUATED}
+    count = sum(bool(table) for of_level in tables.values() for table in of_level)
+    step = track("evaluation and intervals", how.resamples * count)
+    levels = {}
+    for name, of_level in tables.items():
+        owners = {} if name == "patients" else patients
+        measured = [
+            _measure(table, run.predictions.provenance.classes, owners, how, step) if table else None
+            for run, table in zip(runs, of_level, strict=True)
+        ]
+        levels[name] = _compare(runs, classes, measured)
+    return levels
 
 
 def known_patients(runs: Sequence[Run]) -> dict[str, str]:
@@ -101,74 +128,13 @@ def _of_patients(bags: PredictionTable, patients: Mapping[str, str]) -> Predicti
     return by_patient(replace(bags, patients=of_bags))
 
 
-def _evaluate(
-    runs: Sequence[Run],
-    classes: Sequence[str],
-    tables: Sequence[PredictionTable | None],
-    patients: Mapping[str, str],
-    how: Resampling,
-    step: Callable[[int], None],
-) -> Level:
-    measured = [
-        _measure(table, run.predictions.provenance.classes, patients, how, step) if table else None
-        for run, table in zip(runs, tables, strict=True)
-    ]
-    evaluations = [one.evaluation if one else None for one in measured]
-    if not any(evaluations):
-        return Level(evaluations, [None] * len(runs), [None] * len(runs))
-    scores = {
-        "confidence": _named(one.confidence_measure for one in evaluations if one),
-        "errors": _named(error_measure(table) for table in tables if table),
-        "ood": _named(one.ood_measure for one in evaluations if one),
-        "detection": _named(detection_score(table) for table in tables if table),
-    }
-    for published, preferred in (("confidence", "errors"), ("ood", "detection")):
-        if scores[published] == scores[preferred]:
-            del scores[preferred]
-    scores |= {f"{RECALL}{number}": name for number, name in enumerate(classes)}
-    values = [
-        metric_values(
-            one.evaluation,
-            one.confidences,
-            error_measure(table) if "errors" in scores else None,
-            detection_score(table) if "detection" in scores else None,
-        )
-        if table and one
-        else None
-        for table, one in zip(tables, measured, strict=True)
-    ]
-    draws = [one.draws if one else None for one in measured]
-    owners = [one.owners if one else 0 for one in measured]
-    intervals = [
-        metric_intervals(one.resampled, one.draws, owners=one.owners) if one else None for one in measured
-    ]
-    differences = _differences(runs, values, draws, max(owners))
-    table = metrics_table(runs, values, intervals, differences if len(differences) == 1 else (), scores)
-    pairs = pair_tables(differences, table.keys, scores)
-    summaries = [one.summary if one else None for one in measured]
-    confusion = confusion_table(runs, evaluations, classes)
-    return Level(evaluations, summaries, intervals, differences, table, pairs, confusion)
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """What is computed of one table, from one ranking of each uncertainty."""
-
-    evaluation: LevelEvaluation
-    confidences: dict[str, Metric]
-    summary: dict[str, Any]
-    resampled: dict[str, WeightedMetric]
-    draws: dict[str, Float64[np.ndarray, "resamples"]]
-    owners: int
-
-
 def _measure(
     table: PredictionTable,
     classes: Sequence[str],
     patients: Mapping[str, str],
     how: Resampling,
     step: Callable[[int], None],
-) -> _Measured:
+) -> RunLevel:
     items, owners = Items.of(table), owners_of_items(table, patients)
     resampled, summary = ResampledLevel(table, items, owners), LevelSummary(table, items, owners)
 
@@ -178,46 +144,50 @@ def _measure(
 
     evaluation = evaluate_level(table, items, visit, classes=classes)
     metrics = resampled.metrics()
-    return _Measured(
-        evaluation,
-        {
-            "mean_confidence": mean_confidence(items.results).plain,
-            "overconfidence": overconfidence(items.results).plain,
-        },
-        summary.finish(evaluation),
-        metrics,
-        resample(metrics, owners, resamples=how.resamples, seed=how.seed, step=step),
-        owners.count,
-    )
+    draws = resample(metrics, owners, resamples=how.resamples, seed=how.seed, step=step)
+    confidences = {name: metrics[name].plain for name in ("mean_confidence", "overconfidence")}
+    values = {**_values(table, evaluation), **confidences}
+    intervals = metric_intervals(metrics, draws, owners=owners.count)
+    return RunLevel(table, evaluation, values, intervals, summary.finish(evaluation), draws, owners.count)
+
+
+def _values(table: PredictionTable, level: LevelEvaluation) -> dict[str, Metric]:
+    """Return the metrics of one level by the names that ``bootstrap_intervals`` gives them."""
+    found = {**level.metrics, "confidence": level.confidence.auroc}
+    found |= {f"{RECALL}{number}": metric for number, metric in level.recall_by_class.items()}
+    found["errors"] = level.by_measure[error_measure(table)].confidence.auroc
+    if not level.ood:
+        found["ood"] = level.metrics["ue"]
+    for name, one in level.ood.items():
+        found[f"ood {name}"] = one.auroc
+        found[f"detection {name}"] = level.by_measure[detection_score(table)].ood[name].auroc
+    return found
+
+
+def _compare(runs: Sequence[Run], classes: Sequence[str], measured: list[RunLevel | None]) -> Level:
+    found = [(run, one) for run, one in zip(runs, measured, strict=True) if one]
+    if not found:
+        return Level(measured)
+    names = {
+        "confidence": _named(one.evaluation.confidence_measure for _, one in found),
+        "errors": _named(error_measure(one.table) for _, one in found),
+        "ood": _named(one.evaluation.ood_measure for _, one in found),
+        "detection": _named(detection_score(one.table) for _, one in found),
+    }
+    for published, preferred in (("confidence", "errors"), ("ood", "detection")):
+        if names[published] == names[preferred]:
+            del names[preferred]
+    names |= {f"{RECALL}{number}": name for number, name in enumerate(classes)}
+    owners = max(one.owners for _, one in found)
+    differences = find_differences([(run, one.values, one.draws) for run, one in found], owners)
+    table = metrics_table([(run, one.values, one.intervals) for run, one in found], names)
+    if len(differences) == 1:
+        [only] = differences
+        cells = [table.difference(column, only.values.get(column.key)) for column in table.columns]
+        table.rows.append((f"{only.method} − {only.reference}", cells, "difference"))
+    confusion = confusion_table([(run, one.evaluation) for run, one in found], classes)
+    return Level(measured, differences, table, pair_tables(differences, table.columns), confusion)
 
 
 def _named(scores: Iterable[str]) -> str:
     return " or ".join(dict.fromkeys(one.replace("_", " ") for one in scores))
-
-
-def _differences(
-    runs: Sequence[Run],
-    values: Sequence[Mapping[str, Metric] | None],
-    draws: Sequence[Mapping[str, np.ndarray] | None],
-    owners: int,
-) -> list[Difference]:
-    """Return the paired difference of every two methods; a method with several seeds is their mean."""
-    rows: dict[str, list[int]] = {}
-    for row, run in enumerate(runs):
-        if values[row] is not None:
-            rows.setdefault(run.name, []).append(row)
-    found = []
-    for reference, name in combinations(rows, 2):
-        drawn = [[draws[row] or {} for row in rows[one]] for one in (name, reference)]
-        intervals = percentile_intervals(paired_differences(*drawn), owners=owners)
-        both = {}
-        for key, interval in intervals.items():
-            ours, theirs = (_mean(values, rows[one], key) for one in (name, reference))
-            if ours is not None and theirs is not None:
-                both[key] = (ours - theirs, interval)
-        found.append(Difference(name, reference, both))
-    return found
-
-
-def _mean(values: Sequence[Mapping[str, Metric] | None], rows: Sequence[int], key: str) -> float | None:
-    return Metric.mean_of([(values[row] or {}).get(key, Metric.undefined("")) for row in rows]).value

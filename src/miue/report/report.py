@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
-import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,15 @@ from miue.bags.dataset import BagDataset, check_dataset
 from miue.common.errors import ConfigError, wrong_type
 from miue.common.files import atomic_file
 from miue.common.values import checked, several
-from miue.evaluation.decisions import DecisionEvaluation
+from miue.evaluation.decisions import evaluate_decisions
 from miue.predictions.folder import Predictions, check_predictions
-from miue.predictions.provenance import UNKNOWN
-from miue.report.cases import find_cases
-from miue.report.content import list_facts, overview, page_content
-from miue.report.decisions_table import decisions_table, evaluate_outcomes
+from miue.report.content import find_cases, overview, page_content, provenance
+from miue.report.differences import compare_methods
 from miue.report.fitting import fitted_page, look_inside
-from miue.report.groups_table import groups_table
-from miue.report.instances_table import describe_negative_classes, instances_table
-from miue.report.levels import EVALUATED, Level, Resampling, Track, evaluate_levels
-from miue.report.pairs import compare_methods
-from miue.report.runs import Comparison, compare, named_runs
-from miue.report.verdict import Verdict, judge_run, shared_sentences
+from miue.report.levels import Resampling, Track, evaluate_levels
+from miue.report.runs import compare, named_runs
+from miue.report.tables import decisions_table, groups_table, instances_table
+from miue.report.verdict import Verdict, describe_negative_classes, guarantees, judge_run, shared_sentences
 
 TITLE = "Predictions and how sure they are"
 ONE_THOUSAND = Resampling()
@@ -91,27 +87,44 @@ def write_report(
         wanted, fix = f"one for each of {len(sources)} predictions", "name all or none"
         raise ConfigError(item="--name (in Python names)", wanted=wanted, got=str(len(names)), fix=fix)
     comparison = compare(named_runs(sources, names), store.class_names if store else ())
+    shared, classes = comparison.shared, comparison.class_names
     inside = look_inside(comparison, store, max_mb)
-    levels = evaluate_levels(comparison.shared, comparison.class_names, resampling, track)
-    outcomes = evaluate_outcomes(comparison.shared)
+    levels = evaluate_levels(shared, classes, resampling, track)
     cases = [find_cases(run) for run in comparison.runs]
-    answer = _answer(comparison, levels, outcomes)
-    page = {
+    made = [(run.predictions.bags, run.predictions.bags.decisions, run.rules) for run in shared]
+    outcomes = [evaluate_decisions(table, by, rules) if by else None for table, by, rules in made]
+    bags = levels["bags"]
+    judged = zip(shared, bags.of_runs, outcomes, strict=True)
+    verdicts = [judge_run(run, level, outcome) for run, level, outcome in judged if level is not None]
+    evaluations = [one for level in levels.values() for one in level.evaluations if one is not None]
+    values = {
         "title": title,
-        "notes": comparison.notes,
+        "created": f"miue {version('miue')}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "resamples": resampling.resamples,
-        "created": _created_by(),
         "cases": cases,
-        "decisions": decisions_table(comparison.shared, outcomes),
-        "groups": groups_table(comparison.shared, groups, comparison.class_names),
-        "overview": overview(comparison, inside.instances if inside else None),
-        **answer,
-        **_provenance(comparison),
+        "verdicts": verdicts,
+        "shared": shared_sentences(verdicts),
+        "differences": compare_methods(bags.differences),
+        "levels": {name: level for name, level in levels.items() if level.table is not None},
+        "labeled": any(one.labeled for one in evaluations),
+        "detects": any(one is not None and one.ood and one.in_distribution for one in bags.evaluations),
+        "decisions": decisions_table(shared, outcomes),
+        "guarantees": [
+            (run.title, guarantees(rules))
+            for run, (_, by, rules) in zip(shared, made, strict=True)
+            if by and rules
+        ],
+        "groups": groups_table(shared, groups, classes),
+        "instances_table": instances_table(shared, levels["instances"].evaluations),
+        "negative_classes": describe_negative_classes(shared, classes),
+        "overview": overview(comparison, inside.instances),
+        **provenance(comparison),
     }
-    html, notes = fitted_page(page, page_content(comparison, levels, cases), inside, max_mb=max_mb, track=track)
+    content = page_content(comparison, levels, cases)
+    html, notes = fitted_page(values, content, comparison, inside, max_mb=max_mb, track=track)
     with atomic_file(Path(out)) as temporary:
         temporary.write_bytes(html)
-    return ReportFile(len(html), notes, tuple(answer["verdicts"]))
+    return ReportFile(len(html), notes, tuple(verdicts))
 
 
 def _check_sources(sources: Any) -> list[tuple[str, Predictions]]:
@@ -129,38 +142,3 @@ def _check_sources(sources: Any) -> list[tuple[str, Predictions]]:
             raise wrong_type(f"source {number}", "a pair of a name and Predictions", pair, fix)
         check_predictions(pair[1], f"source {pair[0]!r}")
     return [(name, predictions) for name, predictions in listed]
-
-
-def _answer(
-    comparison: Comparison, levels: dict[str, Level], outcomes: Sequence[DecisionEvaluation | None]
-) -> dict[str, Any]:
-    bags = levels["bags"]
-    evaluated = zip(comparison.shared, bags.evaluations, bags.intervals, outcomes, strict=True)
-    judged = [one is not None and bool(one.labeled) for level in levels.values() for one in level.evaluations]
-    verdicts = [judge_run(run, one, by or {}, made) for run, one, by, made in evaluated if one is not None]
-    return {
-        "verdicts": verdicts,
-        "shared": shared_sentences(verdicts),
-        "detects": any(one is not None and one.ood and one.in_distribution for one in bags.evaluations),
-        "differences": compare_methods(bags.differences),
-        "pairs": {name: levels[name].pairs for name in EVALUATED if levels[name].pairs},
-        "confusion": {name: levels[name].confusion for name in EVALUATED if levels[name].confusion is not None},
-        "tables": {name: levels[name].table for name in EVALUATED if levels[name].table is not None},
-        "labeled": any(judged),
-        "instances_table": instances_table(comparison.shared, levels["instances"].evaluations),
-        "negative_classes": describe_negative_classes(comparison.shared, comparison.class_names),
-    }
-
-
-def _provenance(comparison: Comparison) -> dict[str, Any]:
-    facts = [list_facts(run) for run in comparison.runs]
-    return {
-        "runs": [{"title": r.title, "facts": f} for r, f in zip(comparison.runs, facts, strict=True)],
-        "facts": list(dict.fromkeys(name for one in facts for name in one)),
-        "silent": [run.title for run in comparison.runs if run.predictions.provenance == UNKNOWN],
-    }
-
-
-def _created_by() -> str:
-    now = datetime.datetime.now(datetime.UTC)
-    return f"miue {importlib.metadata.version('miue')}, {now:%Y-%m-%d %H:%M} UTC"

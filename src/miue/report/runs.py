@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Int64
@@ -12,12 +14,13 @@ from jaxtyping import Int64
 from miue.bags.classes import quoted_order
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
+from miue.bags.partly_known import PartlyKnown
+from miue.calibration import Calibration, applied_calibration
 from miue.common.errors import DataError
 from miue.common.text import plural
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
 from miue.predictions.table import PredictionTable
-from miue.report.notes import notes_on_content
 
 # What is of one training and its predictions, and not of the method
 OF_ONE_TRAINING = {
@@ -33,9 +36,9 @@ OF_ONE_TRAINING = {
     "validation",
     "dataset_shift",
 }
-
-
 LISTED = 5  # bags named in a note
+Truth = TypeVar("Truth", bound=PartlyKnown)
+APART = "report predictions of the same classes together, the others by themselves"
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,11 @@ class Run:
         """Name and seed."""
         return f"{self.name}, seed {self.seed}" if self.seed else self.name
 
+    @cached_property
+    def rules(self) -> Calibration | None:
+        """The calibration that they were decided by, None without one."""
+        return applied_calibration(self.predictions.provenance)
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -69,6 +77,9 @@ class Comparison:
         shared: the same, restricted to the bags that all of them have; metrics and figures are of these.
         bag_ids: every bag of any run, in order of first appearance.
         rows: for each run the row of each bag in its table, −1 where it lacks the bag.
+        labels: of every bag, where any run knows it.
+        is_ood: whether every bag is out of distribution, likewise.
+        ood_sets: the out-of-distribution set of every bag, "" for none.
         class_names: name of each class.
         notes: what a reader should know of what is missing or was made equal.
     """
@@ -77,6 +88,9 @@ class Comparison:
     shared: tuple[Run, ...]
     bag_ids: np.ndarray
     rows: tuple[Int64[np.ndarray, "B"], ...]
+    labels: Labels
+    is_ood: OodFlags
+    ood_sets: np.ndarray
     class_names: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -94,23 +108,19 @@ def named_runs(found: Sequence[tuple[str, Predictions]], names: Sequence[str] = 
     titles = list(names) or [_made_by(p.provenance) or source for source, p in found]
     seeds = ["" if p.provenance.seed is None else str(p.provenance.seed) for _, p in found]
     if not names:
-        kinds = [(t, _what_stays(p.provenance)) for t, (_, p) in zip(titles, found, strict=True)]
-        of_title: dict[str, set[str]] = {}
-        for title, kind in kinds:
-            of_title.setdefault(title, set()).add(kind)
-        seeds_of = Counter(zip(titles, seeds, strict=True))
-        unclear = {title for (title, _), count in seeds_of.items() if count > 1}
-        unclear |= {title for title, different in of_title.items() if len(different) > 1}
+        kinds = {(t, _what_stays(p.provenance)) for t, (_, p) in zip(titles, found, strict=True)}
+        of_title, of_seed = Counter(title for title, _ in kinds), Counter(zip(titles, seeds, strict=True))
+        unclear = {title for title, count in of_title.items() if count > 1}
+        unclear |= {title for (title, _), count in of_seed.items() if count > 1}
         titles = [f"{t} ({s})" if t in unclear else t for t, s in zip(titles, sources, strict=True)]
-    twice = Counter(zip(titles, seeds, strict=True))
-    for (title, seed), count in twice.items():
-        if count > 1:
-            raise DataError(
-                item=f"predictions named {title!r}",
-                wanted="different seeds under one name",
-                got=f"{count} with {f'seed {seed}' if seed else 'no seed'}",
-                fix="leave out a double, or pass a different --name for each",
-            )
+    (title, seed), count = Counter(zip(titles, seeds, strict=True)).most_common(1)[0]
+    if count > 1:
+        raise DataError(
+            item=f"predictions named {title!r}",
+            wanted="different seeds under one name",
+            got=f"{count} with {f'seed {seed}' if seed else 'no seed'}",
+            fix="leave out a double, or pass a different --name for each",
+        )
     return tuple(Run(t, s, f[0], f[1]) for t, s, f in zip(titles, seeds, found, strict=True))
 
 
@@ -135,25 +145,57 @@ def compare(runs: Sequence[Run], class_names: Sequence[str] = ()) -> Comparison:
         DataError: different classes, a bag with two labels, or no bag that all runs have.
     """
     classes = _class_names(runs, class_names)
-    bag_ids = np.array(
-        list(dict.fromkeys(str(one) for run in runs for one in run.predictions.bags.bag_ids)), object
-    )
+    ids = dict.fromkeys(str(one) for run in runs for one in run.predictions.bags.bag_ids)
+    bag_ids = np.array(list(ids), object)
     rows = tuple(_rows_of(run.predictions.bags, bag_ids) for run in runs)
-    known, notes = _known_truth(runs, bag_ids, rows)
-    runs = [
-        replace(run, predictions=_with_truth(run.predictions, known, r)) for run, r in zip(runs, rows, strict=True)
-    ]
-    everywhere = np.all([r >= 0 for r in rows], axis=0)
+    tables, words = [run.predictions.bags for run in runs], ("in distribution", "out of distribution")
+    labels = _known_to_any(runs, rows, bag_ids, [table.labels for table in tables], lambda n: f"label {n}")
+    is_ood = _known_to_any(runs, rows, bag_ids, [table.is_ood for table in tables], lambda n: words[n])
+    sets, notes = np.full(len(bag_ids), "", object), []
+    for run, row, table in zip(runs, rows, tables, strict=True):
+        is_out = table.is_ood.out_of_distribution[row] & (row >= 0)
+        sets = np.where(is_out & (sets == ""), table.ood_sets[row], sets)
+        for what, theirs, known in (
+            ("labels", table.labels, labels),
+            ("flags is_ood", table.is_ood, is_ood),
+        ):
+            if fewer := int(((row >= 0) & known.known & ~theirs.known[row]).sum()):
+                lacking = f"{run.title} lacks the {what} of {plural(fewer, 'bag')}"
+                notes.append(f"{lacking}; those of the other predictions are used.")
+    everywhere = np.all([row >= 0 for row in rows], axis=0)
     notes += _notes_on_bags(runs, bag_ids, rows, everywhere)
-    shared = [replace(run, predictions=_only(run.predictions, set(bag_ids[everywhere].tolist()))) for run in runs]
-    return Comparison(
-        tuple(runs),
-        tuple(shared) if not everywhere.all() else tuple(runs),
-        bag_ids,
-        rows,
-        classes,
-        tuple(notes + notes_on_content([(run.title, run.predictions) for run in runs])),
-    )
+    told = []
+    for run, row in zip(runs, rows, strict=True):
+        bag_of = np.flatnonzero(row >= 0)[np.argsort(row[row >= 0])]  # the bag of each row of this run
+        bags = replace(run.predictions.bags, labels=labels[bag_of], is_ood=is_ood[bag_of], ood_sets=sets[bag_of])
+        told.append(replace(run, predictions=replace(run.predictions, bags=bags)))
+    shared = told if everywhere.all() else [_only(run, set(bag_ids[everywhere].tolist())) for run in told]
+    notes += notes_on_content(told)
+    return Comparison(tuple(told), tuple(shared), bag_ids, rows, labels, is_ood, sets, classes, tuple(notes))
+
+
+def _class_names(runs: Sequence[Run], given: Sequence[str]) -> tuple[str, ...]:
+    first = runs[0]
+    count = first.predictions.bags.distribution.num_classes
+    tables = [(run, table) for run in runs for table in (run.predictions.bags, run.predictions.instances) if table]
+    for run, table in tables:
+        classes = table.head.distribution.num_classes
+        if classes != count:
+            wanted = f"{count} classes, as {first.source!r} has"
+            raise DataError(item=f"predictions {run.source!r}", wanted=wanted, got=str(classes), fix=APART)
+    named = [(run, run.predictions.provenance.classes) for run in runs]
+    named = [(run, names) for run, names in named if len(names) == count]
+    for run, names in named:
+        if names != named[0][1]:
+            raise DataError(
+                item=f"predictions {run.source!r}",
+                wanted=f"the classes {', '.join(named[0][1])}, as {named[0][0].source!r} has",
+                got=", ".join(names),
+                fix=_one_order(named) or APART,
+            )
+    if len(given) == count and not named:
+        return tuple(given)
+    return named[0][1] if named else tuple(f"class {c}" for c in range(count))
 
 
 def _one_order(named: Sequence[tuple[Run, tuple[str, ...]]]) -> str:
@@ -171,109 +213,37 @@ def _one_order(named: Sequence[tuple[Run, tuple[str, ...]]]) -> str:
     return f"the classes are the same in another order; name it for the tables: {quoted_order(order)}"
 
 
-def _class_names(runs: Sequence[Run], given: Sequence[str]) -> tuple[str, ...]:
-    first = runs[0]
-    count = first.predictions.bags.distribution.num_classes
-    tables = [(run, table) for run in runs for table in (run.predictions.bags, run.predictions.instances) if table]
-    for run, table in tables:
-        classes = table.head.distribution.num_classes
-        if classes != count:
-            raise DataError(
-                item=f"predictions {run.source!r}",
-                wanted=f"{count} classes, as {first.source!r} has",
-                got=f"{classes}",
-                fix="report predictions of the same classes together, the others by themselves",
-            )
-    named = [(run, run.predictions.provenance.classes) for run in runs]
-    named = [(run, names) for run, names in named if len(names) == count]
-    for run, names in named:
-        if names != named[0][1]:
-            raise DataError(
-                item=f"predictions {run.source!r}",
-                wanted=f"the classes {', '.join(named[0][1])}, as {named[0][0].source!r} has",
-                got=", ".join(names),
-                fix=_one_order(named)
-                or "report predictions of the same classes together, the others by themselves",
-            )
-    if len(given) == count and not named:
-        return tuple(given)
-    return named[0][1] if named else tuple(f"class {c}" for c in range(count))
-
-
 def _rows_of(table: PredictionTable, bag_ids: np.ndarray) -> Int64[np.ndarray, "B"]:
     row_of = {str(name): row for row, name in enumerate(table.bag_ids)}
     return np.array([row_of.get(name, -1) for name in bag_ids], np.int64)
 
 
-@dataclass(frozen=True)
-class _Truth:
-    labels: Labels
-    is_ood: OodFlags
-    ood_sets: np.ndarray
-
-
-def _known_truth(
-    runs: Sequence[Run], bag_ids: np.ndarray, rows: Sequence[Int64[np.ndarray, "B"]]
-) -> tuple[_Truth, list[str]]:
-    """Return what any run knows of each bag; runs that know less are listed in notes.
+def _known_to_any(
+    runs: Sequence[Run],
+    rows: Sequence[Int64[np.ndarray, "B"]],
+    bag_ids: np.ndarray,
+    truths: Sequence[Truth],
+    describe: Callable[[int], str],
+) -> Truth:
+    """Return what any run knows of each bag.
 
     Raises:
         DataError: two runs that contradict each other.
     """
-    count, notes, flags = len(bag_ids), [], OodFlags.unknown(len(bag_ids))
-    values, known, sets = np.zeros(count, np.int64), np.zeros(count, bool), np.full(count, "", object)
-    for run, row in zip(runs, rows, strict=True):
-        table, there = run.predictions.bags, row >= 0
-        labeled = there & table.labels.known[row]
-        labels = table.labels.values[row]
-        conflict = np.flatnonzero(labeled & known & (labels != values))
+    values, known = np.zeros(len(bag_ids), truths[0].values.dtype), np.zeros(len(bag_ids), bool)
+    for run, row, truth in zip(runs, rows, truths, strict=True):
+        theirs, is_known = truth.values[row], truth.known[row] & (row >= 0)
+        conflict = np.flatnonzero(is_known & known & (theirs != values))
         if len(conflict):
+            bag, more = conflict[0], len(conflict) - 1
             raise DataError(
-                item=f"bag {bag_ids[conflict[0]]!r} of predictions {run.source!r}",
-                wanted=f"label {values[conflict[0]]}, as other predictions have it",
-                got=f"{labels[conflict[0]]}{_and_more(len(conflict) - 1)}",
-                fix="correct the labels, or report these predictions by themselves",
+                item=f"bag {bag_ids[bag]!r} of predictions {run.source!r}",
+                wanted=f"{describe(int(values[bag]))}, as other predictions have it",
+                got=describe(int(theirs[bag])) + (f" (and {plural(more, 'more bag')} like it)" if more else ""),
+                fix="correct one of them, or report these predictions by themselves",
             )
-        values, known = np.where(labeled, labels, values), known | labeled
-        theirs = OodFlags(table.is_ood.values[row], there & table.is_ood.known[row])
-        differ = np.flatnonzero(theirs.known & flags.known & (theirs.values != flags.values))
-        if len(differ):
-            words = ("in distribution", "out of distribution")
-            raise DataError(
-                item=f"bag {bag_ids[differ[0]]!r} of predictions {run.source!r}",
-                wanted=f"{words[int(flags.values[differ[0]])]}, as other predictions have it",
-                got=f"{words[int(theirs.values[differ[0]])]}{_and_more(len(differ) - 1)}",
-                fix="correct the column is_ood, or report these predictions by themselves",
-            )
-        new = theirs.out_of_distribution & (sets == "")
-        sets[new] = table.ood_sets[row[new]]
-        flags = OodFlags(flags.values | theirs.out_of_distribution, flags.known | theirs.known)
-    for run, row in zip(runs, rows, strict=True):
-        table, there = run.predictions.bags, row >= 0
-        fewer = int((there & known & ~table.labels.known[row]).sum())
-        fewer_flags = int((there & flags.known & ~table.is_ood.known[row]).sum())
-        for number, what in ((fewer, "labels"), (fewer_flags, "flags is_ood")):
-            if number:
-                lacking = f"{run.title} lacks the {what} of {plural(number, 'bag')}"
-                notes.append(f"{lacking}; those of the other predictions are used.")
-    return _Truth(Labels(values, known), flags, sets), notes
-
-
-def _and_more(count: int) -> str:
-    return f" (and {plural(count, 'more bag')} like it)" if count else ""
-
-
-def _with_truth(predictions: Predictions, truth: _Truth, rows: Int64[np.ndarray, "B"]) -> Predictions:
-    there = np.flatnonzero(rows >= 0)
-    bag_of_row = np.empty(len(there), np.int64)
-    bag_of_row[rows[there]] = there
-    table = replace(
-        predictions.bags,
-        labels=truth.labels[bag_of_row],
-        is_ood=truth.is_ood[bag_of_row],
-        ood_sets=truth.ood_sets[bag_of_row],
-    )
-    return replace(predictions, bags=table)
+        values, known = np.where(is_known, theirs, values), known | is_known
+    return type(truths[0])(values, known)
 
 
 def _notes_on_bags(
@@ -290,9 +260,8 @@ def _notes_on_bags(
     for run, row in zip(runs, rows, strict=True):
         lacking = bag_ids[row < 0]
         if len(lacking):
-            named = ", ".join(lacking[:LISTED]) + (
-                f" and {len(lacking) - LISTED:,} more" if len(lacking) > LISTED else ""
-            )
+            more = f" and {len(lacking) - LISTED:,} more" if len(lacking) > LISTED else ""
+            named = ", ".join(lacking[:LISTED]) + more
             notes.append(f"{run.title} lacks {len(lacking):,} of {len(bag_ids):,} bags: {named}.")
     if notes:
         notes.append(
@@ -302,6 +271,42 @@ def _notes_on_bags(
     return notes
 
 
-def _only(predictions: Predictions, names: set[str]) -> Predictions:
-    instances = predictions.instances and predictions.instances.of_bags(names)
-    return replace(predictions, bags=predictions.bags.of_bags(names), instances=instances or None)
+def _only(run: Run, names: set[str]) -> Run:
+    bags, instances = run.predictions.bags.of_bags(names), run.predictions.instances
+    kept = instances and instances.of_bags(names)
+    return replace(run, predictions=replace(run.predictions, bags=bags, instances=kept or None))
+
+
+def notes_on_content(runs: Sequence[Run]) -> list[str]:
+    """Return what is missing in predictions, and what follows from that."""
+    notes, bags = [], [run.predictions.bags for run in runs]
+    if not any(table.labels.known.any() for table in bags):
+        notes.append(
+            "No bag has a label, so nothing can be said about errors: class metrics, the reliability diagram and "
+            "the risk–coverage curve are missing. To see them, pass the labels to 'miue predict' with --labels "
+            "TABLE, or fill the column 'label' of the bag table."
+        )
+    flags = OodFlags.concatenate([table.is_ood for table in bags])
+    missing = "so OOD detection cannot be measured"
+    if not flags.known.any():
+        decided = any(table.decisions is not None and table.decisions.flagged.any() for table in bags)
+        notes.append(
+            "For no bag is it known whether it is out of distribution (column 'is_ood': true, false, or empty "
+            f"if unknown), {missing}."
+            + (" The decision 'out of distribution' is made by the calibration." if decided else "")
+        )
+    elif not flags.out_of_distribution.any():
+        notes.append(f"No bag is known to be out of distribution (column 'is_ood'), {missing}.")
+    elif not flags.in_distribution.any():
+        notes.append(f"No bag is known to be in distribution (false in the column 'is_ood'), {missing}.")
+    for run in runs:
+        shift, table = run.predictions.provenance.dataset_shift, run.predictions.instances
+        if shift:
+            patients, count = run.predictions.bags.patients, len(run.predictions.bags)
+            unknown = run.rules.describe_missing_patients(patients, count) if run.rules else ""
+            notes.append(" ".join(filter(None, (f"{run.title}: {shift}. {shift.meaning}.", unknown))))
+        if table is None:
+            notes.append(f"{run.title} has no predictions of instances.")
+        elif not any(part.labels.known.any() for part in table.known_parts()):
+            notes.append(f"{run.title} has no instance labels, so errors of instances are unknown.")
+    return notes

@@ -122,19 +122,10 @@ def _distribution(ranking: Ranking, items: Items) -> dict[str, Any]:
                 "kind": kind,
                 "count": len(values),
                 "share": _short(np.diff(below) / len(values)),
-                "quartiles": _short(_quantiles(values, np.array([0.25, 0.5, 0.75]))),
+                "quartiles": _short(np.quantile(values, [0.25, 0.5, 0.75])),
             }
         )
     return {"edges": _short(edges), "groups": groups}
-
-
-def _quantiles(values: Float64[np.ndarray, "n"], shares: Float64[np.ndarray, "q"]) -> Float64[np.ndarray, "q"]:
-    """Return quantiles of ascending values, between neighbors on the line through both."""
-    place = shares * (len(values) - 1)
-    below = place.astype(np.int64)
-    above = np.minimum(below + 1, len(values) - 1)
-    between: np.ndarray = values[below] + (place - below) * (values[above] - values[below])
-    return between
 
 
 def _risk_coverage(ranking: Ranking, correct: Bool[np.ndarray, "n"], owners: Owners) -> dict[str, Any]:

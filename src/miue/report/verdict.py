@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 
 from miue.bags.classes import names_or_numbers
-from miue.calibration import applied_calibration
+from miue.calibration import Calibration
+from miue.calibration.instance_flags import describe_negative_class
 from miue.calibration.needs import needed_by_default
 from miue.calibration.patients import count_patients
 from miue.common.errors import first_few
 from miue.common.text import is_or_are, plural
-from miue.evaluation.class_metrics import mean_confidence
-from miue.evaluation.decisions import DecisionEvaluation
-from miue.evaluation.default_measures import detection_score, error_measure
+from miue.evaluation.decisions import RISK, DecisionEvaluation
+from miue.evaluation.default_measures import detection_score
+from miue.evaluation.froc import applied_negative_class
 from miue.evaluation.intervals import Interval
-from miue.evaluation.items import Items
 from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import Metric
 from miue.predictions.decisions import Decisions
 from miue.predictions.distance_names import distance_of
 from miue.predictions.table import PredictionTable
 from miue.predictions.training_parts import training_rows
-from miue.report.metrics_table import metric_values
+from miue.report.levels import RunLevel
 from miue.report.runs import Run
 
 SETS = 3  # out-of-distribution sets in the verdict; the table of metrics has all
@@ -73,40 +73,37 @@ def shared_sentences(verdicts: Sequence[Verdict]) -> list[str]:
     return [text for text in verdicts[0].sentences[1:] if all(text in one.sentences[1:] for one in verdicts)]
 
 
-def judge_run(
-    run: Run, level: LevelEvaluation, intervals: Mapping[str, Interval], outcome: DecisionEvaluation | None = None
-) -> Verdict:
+def judge_run(run: Run, level: RunLevel, outcome: DecisionEvaluation | None = None) -> Verdict:
     """Return what the predictions of bags come to, from the predictions alone.
 
     Args:
         run: the predictions.
-        level: the evaluation of their bags.
-        intervals: of the metrics of the bags, by name; empty for none.
+        level: the metrics of their bags.
         outcome: the evaluation of the decisions of the bags; None without decisions.
     """
-    table = run.predictions.bags
-    if not level.labeled:
-        first = _predicted(table, run.predictions.provenance.classes, decided=_decides_bags(run))
+    table, evaluation = run.predictions.bags, level.evaluation
+    classes = _class_words(run.predictions.provenance.classes, table.distribution.num_classes)
+    decisions = table.decisions if _decides_bags(run) else None
+    if not evaluation.labeled:
         sentences = [
-            first,
+            _predicted(table, decisions, classes),
             *_trained_on(table),
-            *_detection(table, level, intervals),
+            *_detection(level),
             *_calibration(run),
             NO_LABELS,
         ]
     else:
         calibrated = outcome.metrics["ece"].value if outcome else None
         sentences = [
-            *_accuracy(table, level, intervals, are_calibrated=calibrated is not None),
+            *_accuracy(level, are_calibrated=calibrated is not None),
             *_trained_on(table),
-            *_missed_classes(level, run.predictions.provenance.classes),
-            *_detection(table, level, intervals),
+            *_missed_classes(evaluation, classes),
+            *_detection(level),
             *_calibration(run),
-            *_calibrated(level, calibrated),
-            *(_decisions(table, outcome) if _decides_bags(run) else []),
+            *_calibrated(evaluation, calibrated),
+            *(_decisions(table, decisions, outcome) if decisions is not None and outcome is not None else []),
         ]
-    metrics = metric_values(level, {}, error_measure(table), detection_score(table))
-    return Verdict(run.title, sentences, metrics, intervals, outcome.metrics if outcome else {})
+    return Verdict(run.title, sentences, level.values, level.intervals, outcome.metrics if outcome else {})
 
 
 def _percent(value: float, interval: Interval | None) -> str:
@@ -115,20 +112,14 @@ def _percent(value: float, interval: Interval | None) -> str:
     return f"{100 * value:.1f}\u00a0% ({100 * interval.low:.1f} to {100 * interval.high:.1f})"
 
 
-def _accuracy(
-    table: PredictionTable, level: LevelEvaluation, intervals: Mapping[str, Interval], *, are_calibrated: bool
-) -> list[str]:
+def _accuracy(level: RunLevel, *, are_calibrated: bool) -> list[str]:
     """Return the accuracy, and how far the probabilities are from it; there may be calibrated ones beside them."""
-    accuracy = level.metrics["accuracy"].value
-    assert accuracy is not None
-    of = plural(level.labeled, "labeled bag")
-    sentences = [f"Accuracy {_percent(accuracy, intervals.get('accuracy'))} on {of}."]
-    interval = intervals.get("overconfidence")
+    accuracy, mean = (level.values[name].value or 0.0 for name in ("accuracy", "mean_confidence"))
+    of = plural(level.evaluation.labeled, "labeled bag")
+    sentences = [f"Accuracy {_percent(accuracy, level.intervals.get('accuracy'))} on {of}."]
+    interval = level.intervals.get("overconfidence")
     if interval is not None and interval.excludes_zero:
-        assert interval.low is not None and interval.high is not None
-        mean = mean_confidence(Items.of(table).results).plain.value
-        assert mean is not None
-        low, high = sorted((abs(interval.low), abs(interval.high)))
+        low, high = sorted((abs(interval.low or 0.0), abs(interval.high or 0.0)))
         side = "high" if mean > accuracy else "low"
         which = "Probabilities before calibration" if are_calibrated else "Probabilities"
         sentences.append(
@@ -153,9 +144,8 @@ def _trained_on(table: PredictionTable) -> list[str]:
 
 def _missed_classes(level: LevelEvaluation, classes: Sequence[str]) -> list[str]:
     """Return of which classes no labeled bag is predicted correctly, as of a rare one that is never predicted."""
-    names = _class_words(classes, len(level.confusion))
     missed = [
-        f"{names[number]} (0 of {sum(predicted):,})"
+        f"{classes[number]} (0 of {sum(predicted):,})"
         for number, predicted in enumerate(level.confusion)
         if any(predicted) and not predicted[number]
     ]
@@ -168,17 +158,19 @@ def _class_words(classes: Sequence[str], count: int) -> list[str]:
     return [f"class {word}" if word.isdecimal() else word for word in words]
 
 
-def _detection(table: PredictionTable, level: LevelEvaluation, intervals: Mapping[str, Interval]) -> list[str]:
-    score, own, sentences = detection_score(table), level.ood_measure, []
-    names = [name for name, one in level.ood.items() if one.auroc.value is not None]
+def _detection(level: RunLevel) -> list[str]:
+    table, found = level.table, level.evaluation.ood
+    sentences, names = [], [name for name, one in found.items() if one.auroc.value is not None]
     for name in names[:SETS]:
-        by = {measure: level.by_measure[measure].ood[name].auroc.value for measure in (score, own)}
-        keys = {score: f"detection {name}", own: f"ood {name}"}
-        said = [f"{_percent(v, intervals.get(keys[m]))} by {_called(m)}" for m, v in by.items() if v is not None]
-        count = int((table.ood_sets == name).sum())
-        sentences.append(f"OOD detection ({name}, {plural(count, 'bag')}): AUROC {', '.join(said)}.")
-    if len(names) > SETS:
-        more = len(names) - SETS
+        keys = {detection_score(table): f"detection {name}", level.evaluation.ood_measure: f"ood {name}"}
+        said = [
+            f"{_percent(value, level.intervals.get(key))} by {_called(measure)}"
+            for measure, key in keys.items()
+            if (value := level.values[key].value) is not None
+        ]
+        count = plural(int((table.ood_sets == name).sum()), "bag")
+        sentences.append(f"OOD detection ({name}, {count}): AUROC {', '.join(said)}.")
+    if more := len(names[SETS:]):
         sets = plural(more, "more out-of-distribution set")
         sentences.append(f"{sets} {is_or_are(more)} in the table of metrics.")
     return sentences
@@ -190,9 +182,8 @@ def _called(measure: str) -> str:
 
 
 def _calibration(run: Run) -> list[str]:
-    calibration = applied_calibration(run.predictions.provenance)
-    if calibration is not None:
-        used = calibration.bags_used
+    if run.rules is not None:
+        used = run.rules.bags_used
         said = f"Calibrated on {used}" if used else "Calibrated"
         return [said + ("." if _decides_bags(run) else ": no rule defers bags or calls them out of distribution.")]
     if run.predictions.bags.decisions is not None:
@@ -217,18 +208,16 @@ def _calibrated(level: LevelEvaluation, error: float | None) -> list[str]:
 
 def _decides_bags(run: Run) -> bool:
     """Return whether bags have decisions that a rule of the calibration made, as far as it is known."""
-    calibration = applied_calibration(run.predictions.provenance)
-    ruled = calibration is None or calibration.deferral is not None or calibration.false_alarms is not None
+    ruled = run.rules is None or run.rules.deferral is not None or run.rules.false_alarms is not None
     return run.predictions.bags.decisions is not None and ruled
 
 
-def _predicted(table: PredictionTable, classes: Sequence[str], *, decided: bool) -> str:
+def _predicted(table: PredictionTable, decisions: Decisions | None, classes: Sequence[str]) -> str:
     """Return how many bags are predicted, or by a calibration accepted, as each class."""
-    decisions, bags = table.decisions if decided else None, plural(len(table), "bag")
-    names = _class_words(classes, table.distribution.num_classes)
+    bags = plural(len(table), "bag")
     accepted = np.ones(len(table), bool) if decisions is None else decisions.accepted
-    counts = np.bincount(table.predicted[accepted], minlength=len(names)).tolist()
-    by_class = ", ".join(f"{count:,} {name}" for name, count in zip(names, counts, strict=True) if count)
+    counts = np.bincount(table.predicted[accepted], minlength=len(classes)).tolist()
+    by_class = ", ".join(f"{count:,} {name}" for name, count in zip(classes, counts, strict=True) if count)
     if decisions is None:
         return f"Predicted classes of {bags}: {by_class}."
     flagged, deferred = int(decisions.flagged.sum()), int(decisions.deferred.sum())
@@ -238,26 +227,18 @@ def _predicted(table: PredictionTable, classes: Sequence[str], *, decided: bool)
     return f"Of {bags}, {flagged:,} {is_or_are(flagged)} flagged as out of distribution, {rest}.{empty}"
 
 
-def _decisions(table: PredictionTable, outcome: DecisionEvaluation | None) -> list[str]:
-    decisions = table.decisions
-    if decisions is None or outcome is None:
-        return []
+def _decisions(table: PredictionTable, decisions: Decisions, outcome: DecisionEvaluation) -> list[str]:
     deferred, flagged = int(decisions.deferred.sum()), int(decisions.flagged.sum())
-    of = plural(len(table), "bag")
-    sentence = (
-        f"Of {of}, {deferred:,} {is_or_are(deferred)} deferred and {flagged:,} flagged as out of distribution"
-    )
-    error, low, high = (
-        outcome.metrics[key].value for key in ("selective_risk", "selective_risk_low", "selective_risk_high")
-    )
-    empty = _accepted_without_class(decisions)
-    if error is None or low is None or high is None:
-        return [f"{sentence}.{empty}"]
+    of, empty = plural(len(table), "bag"), _accepted_without_class(decisions)
+    said = f"Of {of}, {deferred:,} {is_or_are(deferred)} deferred and {flagged:,} flagged as out of distribution"
+    risk, low, high = (outcome.metrics[key].value for key in RISK)
+    if risk is None:
+        return [f"{said}.{empty}"]
     judged = table.judged & decisions.accepted
     wrong = int(np.sum(table.predicted[judged] != table.labels.values[judged]))
-    exact = _percent(error, Interval(low, high, 0))
     accepted = f"of {plural(int(judged.sum()), 'accepted bag')} with a label"
-    return [f"{sentence}; {accepted}, {wrong:,} {is_or_are(wrong)} incorrect: {exact}.{empty}"]
+    share = _percent(risk, Interval(low, high, 0))
+    return [f"{said}; {accepted}, {wrong:,} {is_or_are(wrong)} incorrect: {share}.{empty}"]
 
 
 def _accepted_without_class(decisions: Decisions) -> str:
@@ -267,3 +248,31 @@ def _accepted_without_class(decisions: Decisions) -> str:
         return ""
     have, them = ("has", "it") if count == 1 else ("have", "them")
     return f" {count:,} of the accepted {have} an empty prediction set: look at {them}, too."
+
+
+def guarantees(rules: Calibration) -> list[str]:
+    """Return what a calibration promises, a sentence for each of its rules."""
+    deferral, sets, alarms = rules.deferral, rules.prediction_sets, rules.false_alarms
+    texts = []
+    if deferral is not None:
+        refused = "; no threshold passed its tests, so that every bag is deferred" if deferral.refused else ""
+        confidence = f"at confidence {deferral.confidence:g}"
+        texts.append(f"selective risk at most {deferral.max_error:g}, {confidence}{refused}")
+    if sets is not None:
+        of = "of each class" if sets.per_class else "over all bags"
+        texts.append(f"prediction sets with coverage of at least {1 - sets.error:g}, {of}")
+    if alarms is not None:
+        sure = "on average" if alarms.confidence is None else f"at confidence {alarms.confidence:g}"
+        texts.append(f"false alarms at most {alarms.rate:g}, {sure}")
+    if rules.instances is not None:
+        texts.append(f"flags of instances ({rules.instances.rule}): {rules.instances.promise}")
+    return [*texts, *([f"but {rules.made_from.caveat}"] if rules.made_from.caveat else [])]
+
+
+def describe_negative_classes(runs: Sequence[Run], class_names: Sequence[str]) -> list[str]:
+    """Return what "negative" means where there are more than two classes, of each run if they differ."""
+    numbers = {run.title: applied_negative_class(run.predictions.provenance) for run in runs}
+    said = {title: describe_negative_class(class_names, number) for title, number in numbers.items()}
+    if len(set(numbers.values())) == 1:
+        return next(iter(said.values()))
+    return [f"{title}: {sentence}" for title, sentences in said.items() for sentence in sentences]

@@ -1,62 +1,93 @@
-"""Differences between every two of several methods: a table for each metric, and sentences for the verdict."""
+"""Paired differences between every two methods: their intervals, a table for each metric, and sentences."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import combinations
 
+import numpy as np
+
+from miue.evaluation.bootstrap import paired_differences
 from miue.evaluation.class_metrics import METRICS
-from miue.report.metrics_table import Cell, Difference, difference_cell, is_better, is_in_percent, metric_heading
+from miue.evaluation.intervals import Interval, percentile_intervals
+from miue.evaluation.metrics import Metric
+from miue.report.runs import Run
+from miue.report.tables import Cell, Column, Table, metric_column
 
 MOST_LISTED = 2  # methods of which a sentence has the difference with its interval; of more it has the names
 OF_ERRORS = ("confidence", "errors")
 MEANS = ("balanced_accuracy", "ue")  # of metrics that are compared themselves
 ROUNDING = 1e-12  # of a difference
+SAME = Cell("·", kind="same")
 
 
 @dataclass(frozen=True)
-class PairTable:
-    """The differences between every two methods in one metric: row − column.
+class Difference:
+    """What two methods differ by on the same bags.
 
     Attributes:
-        heading: of the metric.
-        meaning: of the metric.
-        names: of the methods, for rows and columns.
-        rows: (method, a cell for each column), None on the diagonal.
-        reasons: footnotes.
+        method: name of the one; its seeds are averaged.
+        reference: name of the other.
+        values: (method − reference, its interval over paired resamples) of each metric that both have.
     """
 
-    heading: str
-    meaning: str
-    names: list[str]
-    rows: list[tuple[str, list[Cell | None]]] = field(default_factory=list)
-    reasons: list[str] = field(default_factory=list)
+    method: str
+    reference: str
+    values: Mapping[str, tuple[float, Interval]]
+
+    def reverse(self) -> Difference:
+        """Return reference − method."""
+        values = {}
+        for key, (value, one) in self.values.items():
+            ends = (one.low, one.high) if one.low is None or one.high is None else (-one.high, -one.low)
+            values[key] = (-value, Interval(*ends, one.defined, one.reason))
+        return Difference(self.reference, self.method, values)
 
 
-def pair_tables(
-    differences: Sequence[Difference], keys: Sequence[str], scores: Mapping[str, str]
-) -> list[PairTable]:
-    """Return a table for each metric of three methods or more; two have a row in the table of metrics.
+def find_differences(
+    found: Sequence[tuple[Run, Mapping[str, Metric], Mapping[str, np.ndarray]]], owners: int
+) -> list[Difference]:
+    """Return the difference of every two methods, the later minus the earlier; of several seeds that of the means.
+
+    Args:
+        found: runs with their metrics, and these in every resample, the same for all.
+        owners: number of patients or bags that were drawn from.
+    """
+    differences, nothing = [], Metric.undefined("")
+    for reference, method in combinations(dict.fromkeys(run.name for run, _, _ in found), 2):
+        both = {}
+        of = [[(one, by) for run, one, by in found if run.name == name] for name in (method, reference)]
+        draws = paired_differences(*([by for _, by in seeds] for seeds in of))
+        for key, interval in percentile_intervals(draws, owners=owners).items():
+            ours, theirs = (Metric.mean_of([one.get(key, nothing) for one, _ in seeds]).value for seeds in of)
+            if ours is not None and theirs is not None:
+                both[key] = (ours - theirs, interval)
+        differences.append(Difference(method, reference, both))
+    return differences
+
+
+def pair_tables(differences: Sequence[Difference], columns: Sequence[Column]) -> list[Table]:
+    """Return a table for each metric of three methods or more, row − column; two have a row of their own.
 
     Args:
         differences: of every two methods, each pair once.
-        keys: the metrics, in order.
-        scores: as ``metrics_table`` takes them.
+        columns: those of the table of metrics.
     """
     names = list_methods(differences)
     if len(names) < 3:
         return []
     of_pair = {(one.method, one.reference): one for one in differences}
     of_pair |= {(one.reference, one.method): one.reverse() for one in differences}
-    tables = [PairTable(*metric_heading(key, scores), names) for key in keys]
-    for key, table in zip(keys, tables, strict=True):
+    tables = []
+    for column in columns:
+        table = Table([Column(name, name, "") for name in names], caption=(column.heading, column.meaning))
         for row in names:
-            cells = [
-                None if name == row else difference_cell(table.reasons, key, of_pair[row, name].values.get(key))
-                for name in names
-            ]
-            table.rows.append((row, cells))
+            others = [of_pair.get((row, name)) for name in names]
+            cells = [table.difference(column, one.values.get(column.key)) if one else SAME for one in others]
+            table.rows.append((row, cells, ""))
+        tables.append(table)
     return tables
 
 
@@ -71,48 +102,37 @@ def compare_methods(differences: Sequence[Difference]) -> list[str]:
     Args:
         differences: of every two methods.
     """
-    if len(differences) == 1:
-        return _compare_two(differences[0])
     sentences, alike = [], []
     for key in dict.fromkeys(key for one in differences for key in one.values):
         measured = [one for one in differences if key in one.values and one.values[key][1].was_compared]
         if not measured or not _is_compared(key, measured[0]):
             continue
         apart = [one for one in measured if one.values[key][1].excludes_zero]
-        if apart:
-            sentences.append(_compare_many(key, measured, apart))
+        if not apart:
+            alike.append(_metric_name(key))
+        elif len(differences) == 1:
+            value, interval = apart[0].values[key]
+            ends = f"{_shown(key, interval.low, '+')} to {_shown(key, interval.high, '+')}"
+            sentences.append(f"{_metric_name(key)} {_shown(key, value, '+')}{_unit(key)} ({ends})")
         else:
-            alike.append(_metric_name(key))
-    if alike:
-        sentences.append(f"No two methods can be shown to differ in {', '.join(alike)}.")
-    return sentences
-
-
-def _compare_two(one: Difference) -> list[str]:
-    apart, alike = [], []
-    for key, (value, interval) in one.values.items():
-        if not _is_compared(key, one):
-            continue
-        if interval.excludes_zero:
-            assert interval.low is not None and interval.high is not None
-            ends = f"{_signed(key, interval.low)} to {_signed(key, interval.high)}"
-            apart.append(f"{_metric_name(key)} {_signed(key, value)}{_unit(key)} ({ends})")
-        elif interval.was_compared:
-            alike.append(_metric_name(key))
-    if not apart and not alike:
+            sentences.append(_compare_many(key, measured, apart))
+    names = ", ".join(alike)
+    if len(differences) != 1:
+        return [*sentences, *([f"No two methods can be shown to differ in {names}."] if alike else [])]
+    if not sentences and not alike:
         return []
-    text = f"{one.method} compared with {one.reference}: "
-    text += f"{', '.join(apart)}. " if apart else "no difference can be shown. "
-    text += f"These bags show no difference in {', '.join(alike)}." if apart and alike else ""
-    return [text.strip()]
+    text = f"{differences[0].method} compared with {differences[0].reference}: "
+    text += f"{', '.join(sentences)}." if sentences else "no difference can be shown."
+    return [text + (f" These bags show no difference in {names}." if sentences and alike else "")]
 
 
 def _compare_many(key: str, measured: Sequence[Difference], apart: Sequence[Difference]) -> str:
     """Return which methods are best in a metric, and those from which their difference can be shown."""
     worse = Counter[str]()
+    column = metric_column(key, {})
     for one in measured:
         if _differs(key, one):
-            worse[one.reference if is_better(key, one.values[key][0]) else one.method] += 1
+            worse[one.reference if column.is_better(one.values[key][0]) else one.method] += 1
     best = min(list_methods(measured), key=lambda name: worse[name])
     ties = [one for one in measured if best in (one.method, one.reference) and not _differs(key, one)]
     if ties:
@@ -124,10 +144,6 @@ def _compare_many(key: str, measured: Sequence[Difference], apart: Sequence[Diff
     elif others:
         text += f", and better than {_listed([_by_how_much(key, one) for one in others])}"
     return _sentence(text, len(apart) - len(others), has_others=bool(others))
-
-
-def _differs(key: str, one: Difference) -> bool:
-    return abs(one.values[key][0]) > ROUNDING
 
 
 def _best_together(key: str, best: Sequence[str], apart: Sequence[Difference]) -> str:
@@ -155,10 +171,12 @@ def _sentence(text: str, more: int, *, has_others: bool) -> str:
 
 def _by_how_much(key: str, one: Difference) -> str:
     value, interval = one.values[key]
-    assert interval.low is not None and interval.high is not None
-    low, high = sorted((abs(interval.low), abs(interval.high)))
-    size, low_text, high_text = (_signed(key, end).lstrip("+") for end in (abs(value), low, high))
-    return f"{one.reference} by {size}{_unit(key)} ({low_text} to {high_text})"
+    low, high = sorted((abs(interval.low or 0.0), abs(interval.high or 0.0)))
+    return f"{one.reference} by {_shown(key, abs(value))}{_unit(key)} ({_shown(key, low)} to {_shown(key, high)})"
+
+
+def _differs(key: str, one: Difference) -> bool:
+    return abs(one.values[key][0]) > ROUNDING
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -182,8 +200,8 @@ def _metric_name(key: str) -> str:
 
 
 def _unit(key: str) -> str:
-    return " points" if is_in_percent(key) else ""
+    return " points" if metric_column(key, {}).digits is None else ""
 
 
-def _signed(key: str, value: float) -> str:
-    return (f"{100 * value:+.1f}" if is_in_percent(key) else f"{value:+.3f}").replace("-", "−")
+def _shown(key: str, value: float | None, sign: str = "") -> str:
+    return metric_column(key, {}).show(value or 0.0, sign)

@@ -94,17 +94,6 @@ def stamp(folder: Path, name: str, features: np.ndarray) -> Path:
     return folder / f"{name}.h5"
 
 
-def stamp_1(folder: Path, name: str, features: np.ndarray) -> Path:
-    """STAMP 1: no unit; tiles of 256 µm, of which each is 224 of the coords."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with h5py.File(folder / f"{name}.h5", "w") as file:
-        file["feats"] = features.astype(np.float16)
-        file["coords"] = grid(len(features), 224)
-        file["augmented"] = np.zeros(len(features), bool)
-        file.attrs["extractor"] = "STAMP-extract-v1.0.1_ctranspath"
-    return folder / f"{name}.h5"
-
-
 def endless(path: Path) -> Path:
     """Flip the bit in an HDF5 file with attributes of text that makes HDF5 2.0 loop for ever when it reads them.
 

@@ -151,7 +151,7 @@ def _write_slides(folder: Path) -> None:
             "train FEATURES --labels other-ids.csv --out NEW",
             "TCGA-1: listed in 'other-ids.csv', but 'FEATURES' has no",
         ),
-        ("train FEATURES --labels zeros-lost.csv --out NEW", "there is '0010': did the id lose its zeros"),
+        ("train FEATURES --labels zeros-lost.csv --out NEW", "there is '0010': write the id so"),
         (
             "train FEATURES --labels twice.csv --out NEW",
             "bag '0000' of 'twice.csv', column 'slide_id': expected one row",

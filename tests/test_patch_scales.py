@@ -44,7 +44,6 @@ def of_stamp(folder: Path, **attributes: Any) -> Path:
         (lambda folder: of_trident(folder, target_magnification=0), ""),
         (of_stamp, "224 px of 1.14 µm"),
         (lambda folder: of_stamp(folder, tile_size_px="None"), ""),
-        (lambda folder: made_files.stamp_1(folder, "s", FEATURES), "224 px of 1.14 µm"),
         (lambda folder: made_files.clam(folder, "s", FEATURES, CORNERS), ""),
     ],
 )

@@ -80,44 +80,6 @@ def test_the_side_of_a_tile_of_the_first_stamp_with_a_unit_is_read(tmp_path: Pat
     assert contents_of(path, microns_per_pixel=0.25).patch_size == 1024
 
 
-@pytest.mark.parametrize("count", [7, 1])
-def test_coords_of_stamp_1_count_224_for_256_microns(count: int, tmp_path: Path) -> None:
-    path = made_files.stamp_1(tmp_path, "s", FEATURES[:count])
-    unscaled = contents_of(path)
-    assert (unscaled.format, unscaled.extractor) == ("STAMP", "STAMP-extract-v1.0.1_ctranspath")
-    assert unscaled.coords is None and "pass --mpp" in unscaled.notes[1]
-    scaled = contents_of(path, microns_per_pixel=0.5)
-    assert scaled.patch_size == 512
-    assert scaled.coords is not None and np.array_equal(scaled.coords, made_files.grid(count, 512))
-    assert np.array_equal(read_rows(path, 0, count), FEATURES[:count].astype(np.float16))
-
-
-@pytest.mark.parametrize(("step", "offset"), [(224, 0), (224, 32), (256, 0), (448, 0)])
-def test_coords_without_a_unit_are_those_of_stamp_1_on_its_grid_alone(
-    step: int, offset: int, tmp_path: Path
-) -> None:
-    path = made_files.stamp_1(tmp_path, "s", FEATURES)
-    with h5py.File(path, "a") as file:
-        del file.attrs["extractor"]
-        file["coords"][:] = made_files.grid(7, step) + offset
-    found, is_stamp = contents_of(path, microns_per_pixel=0.5), step == 224 and not offset
-    assert found.format == ("STAMP" if is_stamp else "HDF5")
-    expected = made_files.grid(7, 512 if is_stamp else step) + offset
-    assert found.coords is not None and np.array_equal(found.coords, expected)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_coords_of_stamp_1_that_are_not_finite_are_refused(value: float, tmp_path: Path) -> None:
-    path = made_files.stamp_1(tmp_path, "s", FEATURES)
-    with h5py.File(path, "a") as file:
-        coords = file["coords"][:].astype(float)
-        coords[3, 1] = value
-        del file["coords"]
-        file["coords"] = coords
-    with pytest.raises(DataError, match="finite coords"):
-        contents_of(path, microns_per_pixel=0.5)
-
-
 @pytest.mark.parametrize(("level", "side"), [(0, 256), (1, None)])
 def test_a_side_of_clam_without_a_downsample_is_known_at_level_0_alone(
     level: int, side: int | None, tmp_path: Path
@@ -268,73 +230,6 @@ def test_the_crops_of_a_video_are_averaged_and_that_is_said(tmp_path: Path) -> N
     assert (found.size, found.instance_shape) == (5, (6,))
     assert found.notes == ("the 10 crops of each clip, or tiles of each region, are averaged",)
     np.testing.assert_allclose(read_rows(tmp_path / "v.npy", 0, 5), clips.mean(1), rtol=1e-6)
-
-
-@pytest.mark.parametrize("ending", ["npy", "h5"])
-def test_one_clip_with_crops_is_not_taken_for_instances_beside_videos(tmp_path: Path, ending: str) -> None:
-    shapes = {"long": (5, 10, 6), "short": (2, 10, 6), "one": (1, 10, 6), "slide": (1, 7, 6)}
-    for name, shape in shapes.items():
-        write_features(tmp_path / f"{name}.{ending}", np.ones(shape, np.float32))
-    with pytest.raises(
-        DataError, match=r"one\.\w+': expected features \(T, D\) .* got shape \(1, 10, 6\); average"
-    ):
-        load_bags(tmp_path)
-    listed = describe_bag_files(tmp_path)
-    assert listed["usable"] == 3
-    assert [(one["bag"], len(one["problems"])) for one in listed["bag"] if one["problems"]] == [("one", 1)]
-    found = load_bags(tmp_path, skip_bad=True)
-    sizes = dict(zip(found.bags.ids, found.bags.sizes.tolist(), strict=True))
-    assert sizes == {"long": 5, "short": 2, "slide": 7}
-    for name in ("long", "short"):
-        (tmp_path / f"{name}.{ending}").unlink()
-    assert load_bags(tmp_path).bags.sizes.tolist() == [10, 7]  # as tools for slides write them
-
-
-@pytest.mark.parametrize("ending", ["npy", "h5"])
-def test_crops_before_clips_are_refused_where_several_videos_show_it(tmp_path: Path, ending: str) -> None:
-    for name, clips in {"long": 7, "short": 3}.items():
-        write_features(tmp_path / f"{name}.{ending}", np.ones((5, clips, 6), np.float32))
-    with pytest.raises(DataError, match=r"2 that cannot \(long: .*\(5, 7, 6\), whose first.*swapaxes\(0, 1\)"):
-        load_bags(tmp_path)
-    listed = describe_bag_files(tmp_path)
-    assert listed["usable"] == 0 and "swapaxes" in listed["bag"][0]["problems"][0]
-    (tmp_path / f"short.{ending}").unlink()
-    write_features(tmp_path / f"same.{ending}", np.ones((5, 7, 6), np.float32))  # may be five clips each
-    assert load_bags(tmp_path).bags.sizes.tolist() == [5, 5]
-
-
-@pytest.mark.parametrize("ending", ["npy", "h5"])
-def test_videos_with_crops_first_among_others_are_refused_and_not_averaged_over_time(
-    tmp_path: Path, ending: str
-) -> None:
-    shapes = {"a": (11, 5, 3), "b": (7, 5, 3), "square": (5, 5, 3), "swapped": (5, 13, 3), "other": (5, 17, 3)}
-    for name, shape in shapes.items():
-        write_features(tmp_path / f"{name}.{ending}", np.ones(shape, np.float32))
-    with pytest.raises(DataError, match=r"\(5, 13, 3\), whose first number is the number of crops of other files"):
-        load_bags(tmp_path)
-    listed = describe_bag_files(tmp_path)
-    assert {one["bag"] for one in listed["bag"] if one["problems"]} == {"swapped", "other"}
-    kept = load_bags(tmp_path, skip_bad=True).bags
-    assert dict(zip(kept.ids, kept.sizes.tolist(), strict=True)) == {"a": 11, "b": 7, "square": 5}
-
-
-@pytest.mark.parametrize(
-    ("shape", "note"),
-    [
-        ((5, 7, 3), "read as 5 clips of 7 crops each; if crops come first, save them"),
-        ((1, 5, 3), "read as 5 instances; if they are crops of a video's only clip, average them"),
-        ((7, 5, 3), ""),
-        ((1, 31, 3), ""),
-    ],
-)
-def test_features_whose_axes_no_other_file_shows_are_noted(
-    tmp_path: Path, shape: tuple[int, int, int], note: str
-) -> None:
-    np.save(tmp_path / "v.npy", np.ones(shape, np.float32))
-    expected = [note] if note else []
-    for notes in (load_bags(tmp_path).notes, describe_bag_files(tmp_path)["bag"][0]["notes"]):
-        said = [text for text in notes if "read as" in text]
-        assert len(said) == len(expected) and all(part in text for part, text in zip(expected, said, strict=True))
 
 
 def test_a_file_with_many_videos_is_refused_with_the_first_names_and_what_to_do(tmp_path: Path) -> None:

@@ -450,7 +450,7 @@ def test_bags_in_no_split_are_said(tmp_path: Path) -> None:
 
 def test_a_name_that_is_nearly_that_of_a_bag_is_shown() -> None:
     splits = Splits("s.csv", ({"A": "train", "b": "test"},))
-    with pytest.raises(DataError, match="bag 'A' of 's.csv'.*there is 'a', which differs in case or spaces"):
+    with pytest.raises(DataError, match="bag 'A' of 's.csv'.*there is 'a': write the id so"):
         splits.assign(six())
 
 

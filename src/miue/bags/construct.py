@@ -21,7 +21,6 @@ from miue.bags.column_names import lower_case, names_feature
 from miue.bags.coords import Coords
 from miue.bags.feature_names import common_feature_names, frame_columns
 from miue.bags.frames import check_in_memory, read_columns
-from miue.bags.label_columns import describe_label_columns, label_columns
 from miue.bags.labels import Labels, LabelSequence, plain_values, read_labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
@@ -251,12 +250,6 @@ def _feature_columns(frame: Any, names: Sequence[Any]) -> list[Any]:
         how = f", positions as coords=({', '.join(map(repr, x_y))})" if len(x_y) == 2 else ""
         logger.warning(message, first_few(others, 10), how)
     return chosen
-
-
-def warn_of_label_columns(bags: Sequence[np.ndarray], labels: Labels, feature_names: Sequence[str]) -> None:
-    """Log which columns, if any, were taken for features though they seem to be labels."""
-    if found := label_columns(bags, labels, feature_names):
-        logger.warning("data frame: %s", describe_label_columns(found, "features=[…]"))
 
 
 def _is_numeric(column: Any) -> bool:

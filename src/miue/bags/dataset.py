@@ -22,7 +22,6 @@ from miue.bags.construct import (
     fields_of_arrays,
     fields_of_frame,
     fields_of_rows,
-    warn_of_label_columns,
 )
 from miue.bags.coords import Coords
 from miue.bags.labels import Labels, LabelSequence, plain_values
@@ -254,10 +253,7 @@ class BagDataset(PrintsAsTable):
         ('no', 'yes')
         """
         fields = fields_of_frame(frame, bag, label, patient, features, coords)
-        arrays = fields_of_arrays(**fields, class_names=class_names)
-        if features is None:
-            warn_of_label_columns(fields["bags"], arrays["labels"], arrays["feature_names"])
-        return cls.packed(**arrays)
+        return cls.packed(**fields_of_arrays(**fields, class_names=class_names))
 
     @classmethod
     def from_anndata(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from unicodedata import normalize
@@ -28,10 +28,6 @@ TCGA_FILE = re.compile(r"(TCGA-[^.]+)\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}
 
 NUMBERED = re.compile(r"bag_\d+")
 """The name of a bag without one of its own, which says its place in a list: other bags have it too."""
-
-
-POSITIONS = "_patches"
-"""How TRIDENT ends the names of files with the positions of patches, which have no features."""
 
 
 def strip_endings(name: str) -> str:
@@ -75,50 +71,22 @@ def _beginnings(name: str) -> list[str]:
 
 
 def hints_at(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
-    """Return of each wanted name a sentence about the one that was probably meant, "" where none is near.
+    """Return of each wanted name which one was probably meant, "" where none is near.
 
-    >>> hints_at(["20", "B"], ["0020", "0021"])
-    ["; there is '0020': did the id lose its zeros or gain a '.0'?", '']
-    >>> hints_at(["0.0"], ["000", "001"])
-    ["; there is '000': did the id lose its zeros or gain a '.0'?"]
-    >>> hints_at(["slides/A.svs"], ["A"]), hints_at(["a"], ["A", "b"])
-    (["; there is 'A': without the folder"], ["; there is 'A', which differs in case or spaces"])
-    >>> hints_at(["cats/A1.mp4", "A"], ["A1_i3d", "A10_i3d"])
-    ["; there is 'A1_i3d', which begins with it", '']
-    >>> hints_at(["A.svs"], ["A_patches"])
-    ["; there is 'A_patches', which begins with it and, of TRIDENT, holds positions of patches alone"]
-    >>> hints_at(["'007"], ["007"])
-    ["; there is '007': without the apostrophe, by which a spreadsheet keeps a text"]
-    >>> hints_at(["20"], ["0020_B", "0021_A"])
-    ["; there is '0020_B': did '0020' lose its zeros or gain a '.0'?"]
+    Names are near where only the folder, the case, spaces, zeros in front, or a ".0" or an apostrophe of a
+    spreadsheet differ.
+
+    >>> hints_at(["20.0", "slides/a.svs", "B"], ["0020", "A"])
+    ["; there is '0020': write the id so", "; there is 'A': write the id so", '']
     """
-    slips: tuple[tuple[str, Callable[[str], str]], ...] = (
-        (
-            ": did the id lose its zeros or gain a '.0'?",
-            lambda text: re.sub("^0+(?=.)", "", text.removesuffix(".0")),
-        ),
-        (", which differs in case or spaces", lambda text: " ".join(text.casefold().split())),
-        (": without the folder", _last_part),
-        (": without the apostrophe, by which a spreadsheet keeps a text", lambda text: text.removeprefix("'")),
-    )
-    plain_names = [(strip_endings(name), name) for name in reversed(names)]
-    by_key = [{key(plain): name for plain, name in plain_names} for _, key in slips]
-    by_beginning = {beginning: name for plain, name in plain_names for beginning in _beginnings(plain)}
-    without_zeros = slips[0][1]
-    with_zeros = {without_zeros(beginning): beginning for beginning in by_beginning}
+    near = {_roughly(name): name for name in reversed(names)}
+    meant = [near.get(_roughly(name)) for name in wanted]
+    return ["" if name is None else f"; there is {name!r}: write the id so" for name in meant]
 
-    def hint(plain: str) -> str:
-        for (said, key), near in zip(slips, by_key, strict=True):
-            if (meant := key(plain)) and meant in near:
-                return f"; there is {near[meant]!r}{said}"
-        longer = by_beginning.get(without_folder(plain))
-        if longer:
-            alone = " and, of TRIDENT, holds positions of patches alone" if longer.endswith(POSITIONS) else ""
-            return f"; there is {longer!r}, which begins with it{alone}"
-        meant = with_zeros.get(without_zeros(plain), "")
-        return f"; there is {by_beginning[meant]!r}: did {meant!r} lose its zeros or gain a '.0'?" if meant else ""
 
-    return [hint(strip_endings(name)) for name in wanted]
+def _roughly(name: str) -> str:
+    """Return a name without what spreadsheets and people change in it."""
+    return re.sub(r"\s+|^'?0*(?=.)", "", without_folder(name).casefold().removesuffix(".0"))
 
 
 def match_names(wanted: Sequence[str], names: Sequence[str], source: str) -> list[int | None]:

@@ -6,11 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from miue.bags.column_names import BAG
-from miue.bags.dataset import BagDataset
-from miue.bags.label_columns import describe_label_columns, label_columns
 from miue.common.errors import ConfigError
 from miue.common.tables import read_header
 from miue.common.values import checked
@@ -24,7 +20,6 @@ from miue.io.labels.label_table import LabelTable, read_label_table
 from miue.io.loaded import LoadedBags, ReadOptions
 from miue.io.splits.assign import assign_splits, draw_split
 from miue.io.splits.splits import Splits
-from miue.io.tables.columns import HOW_TO_CHOOSE
 
 
 @checked()
@@ -96,9 +91,6 @@ def load_bags(
     labeled = label_bags(found, labels, classes)
     if alike := describe_patients_alike(labeled.bags):
         labeled = replace(labeled, notes=(*labeled.notes, alike))
-    if not features and (leaking := _label_columns(labeled.bags)):
-        note = describe_label_columns(leaking, HOW_TO_CHOOSE)
-        labeled = replace(labeled, notes=(*labeled.notes, note))
     assigned = assign_splits(labeled, splits, fold, skip_bad=skip_bad)
     if validation_share is not None:
         assigned = draw_split(assigned, validation_share)
@@ -114,18 +106,6 @@ def load_bags(
         bags = with_instance_labels(named, table, named_id_column(table, columns))
     warn_of_other_classes(bags, str(instance_labels))
     return replace(loaded, bags=bags)
-
-
-def _label_columns(bags: BagDataset) -> list[str]:
-    """Return the features of a table that seem to be labels; of a store this was said when it was packed."""
-    if (
-        not bags.feature_names
-        or isinstance(bags.instances, np.memmap)
-        or not isinstance(bags.instances, np.ndarray)
-    ):
-        return []
-    of_bags = [bags.instances[start : start + size] for start, size in zip(bags.starts, bags.sizes, strict=True)]
-    return label_columns(of_bags, bags.labels, bags.feature_names)
 
 
 def _check_slide_table(labels: Path | str | LabelTable | None) -> None:

@@ -21,12 +21,6 @@ from miue.io.formats import Contents, contents_of
 from miue.io.formats.bag_paths import bag_file_name, bag_name
 from miue.io.loaded import LeftOut, LoadedBags, ReadOptions, refuse_or_skip
 
-CLIPS_FIRST = "save them with clips first: features.swapaxes(0, 1)"
-"""What to do with features (crops, clips, D)."""
-
-MOST_CROPS = 30
-"""Crops of one clip at most, far above the five or ten of feature extractors; more are instances of a slide."""
-
 
 def open_files(
     files: BagFiles, names: Sequence[str], left_out: Sequence[LeftOut] = (), *, options: ReadOptions
@@ -66,7 +60,7 @@ def read_contents(
             raise
         except MiueError as error:
             bad.append(LeftOut(name, str(error)))
-    return _alike(_fitting(_plain(contents, bad), options.instance_shape, bad), bad), bad
+    return _alike(_fitting(contents, options.instance_shape, bad), bad), bad
 
 
 def _notes(files: BagFiles, contents: Sequence[Contents]) -> list[str]:
@@ -75,7 +69,6 @@ def _notes(files: BagFiles, contents: Sequence[Contents]) -> list[str]:
     counts = Counter(text for file in contents for text in file.notes)
     notes = [files.not_read] if files.not_read else []
     notes += [f"{text} ({count:,} {of})" for text, count in counts.items()]
-    notes += filter(None, [axes_note(contents)])
     bare = [file.id for file in contents if file.coords is None]
     if 0 < len(bare) < len(contents):
         notes.append(
@@ -149,73 +142,6 @@ def _usable(path: Path, microns_per_pixel: float | None) -> Contents:
             fix="leave it out (--skip-bad goes on and lists it)",
         )
     return contents
-
-
-def _plain(contents: list[Contents], left_out: list[LeftOut]) -> list[Contents]:
-    """Return the files that can be read in one way only; the others are left out."""
-    wrong = unclear_axes(contents)
-    is_plain = [file.path not in wrong for file in contents]
-    return _kept(contents, is_plain, left_out, lambda file: wrong[file.path])
-
-
-def unclear_axes(contents: Sequence[Contents]) -> dict[Path, tuple[str, str, str]]:
-    """Return the files whose features may have other axes than they are read with, which the other files show.
-
-    Features (1, n, D) are n instances, as some tools write slides, unless other files have n crops of each clip.
-    Features (T, crops, D) of videos have a number of clips of their own each, and as many crops; where it is the
-    other way round, crops are first, in all files or in those whose first number is the number of crops of others.
-
-    Returns:
-        Of each such file what was expected, what it has, and what to do.
-    """
-    videos = [file for file in contents if has_clips(file) and file.stored_shape[0] != 1]
-    clips, crops = ({file.stored_shape[axis] for file in videos} for axis in (0, 1))
-    files_with = Counter(file.stored_shape[1] for file in videos)
-    all_first = len(clips) == 1 < len(crops)
-    unclear = {}
-    for file in videos:
-        first, second = file.stored_shape[:2]
-        if not all_first and (first == second or files_with[first] < files_with[second]):
-            continue
-        others = "that of all files, unlike the second" if all_first else "the number of crops of other files"
-        wanted = "features (clips, crops, D), with as many crops in each file"
-        got = f"shape {file.stored_shape}, whose first number is {others}"
-        unclear[file.path] = wanted, got, CLIPS_FIRST
-    for file in contents:
-        if has_clips(file) and file.stored_shape[0] == 1 and file.size in crops:
-            wanted = "features (T, D) of a video with one clip, as other files have crops of each clip"
-            fix = "average the crops, or take one of them, and save an array (1, D)"
-            unclear[file.path] = wanted, f"shape {file.stored_shape}", fix
-    return unclear
-
-
-def axes_note(contents: Sequence[Contents]) -> str:
-    """Return how the axes of features were read, where no file shows whether they are others, "" where one does.
-
-    The only shape (a, b, D) may have crops first, if a < b. The only shape (1, n, D) may be n crops of one clip,
-    if n is small.
-    """
-    shapes = {file.stored_shape for file in contents if has_clips(file)}
-    if len(shapes) != 1:
-        return ""
-    (shape,) = shapes
-    first, second, _ = shape
-    if first == 1 < second <= MOST_CROPS:
-        return (
-            f"features of shape {shape} are read as {second:,} instances; if they are crops of a video's only "
-            "clip, average them and save an array (1, D)"
-        )
-    if 1 < first < second:
-        return (
-            f"features of shape {shape} are read as {first:,} clips of {second:,} crops each; if crops come "
-            f"first, {CLIPS_FIRST}"
-        )
-    return ""
-
-
-def has_clips(file: Contents) -> bool:
-    """Return whether the features have an axis beside those of instances and of their numbers."""
-    return len(file.stored_shape) == 3 and len(file.instance_shape) == 1
 
 
 def _fitting(contents: list[Contents], shape: tuple[int, ...] | None, left_out: list[LeftOut]) -> list[Contents]:

@@ -11,7 +11,6 @@ import numpy as np
 from miue.bags.arrays import check_bag, row_spans
 from miue.common.errors import MiueError
 from miue.common.text import tracked
-from miue.io.folders.bag_folder import axes_note, has_clips, unclear_axes
 from miue.io.folders.discovery import bag_files
 from miue.io.formats import Contents, contents_of, read_rows
 from miue.io.formats.bag_paths import bag_file_name, bag_name
@@ -42,22 +41,10 @@ def describe_bag_files(
     check_pixel_width(microns_per_pixel)
     files = bag_files(folder, feature_key)
     twins = {path: paths for paths in files.by_id.values() for path in paths}
-    described, opened = [], []
+    described = []
     for path in tracked(list(twins), "reading" if read else "opening", shown=progress):
         others = [bag_file_name(twin) for twin in twins[path] if twin != path]
-        file, contents = _described(path, microns_per_pixel, read, others)
-        described.append(file)
-        opened.append(contents)
-    usable_files = [contents for contents in opened if contents is not None and contents.size]
-    unclear, note = unclear_axes(usable_files), axes_note(usable_files)
-    for path, file in zip(twins, described, strict=True):
-        if path in unclear:
-            file["problems"].append(_problem(*unclear[path]))
-            file["notes"] = []
-    if note:
-        for file, contents in zip(described, opened, strict=True):
-            if contents is not None and has_clips(contents):
-                file["notes"].append(note)
+        described.append(_described(path, microns_per_pixel, read, others))
     for name, what in (("shape", "features of shape"), ("encoder", "features of the encoder")):
         most_common = Counter(str(file[name]) for file in described if file["instances"]).most_common(1)
         for file in described:
@@ -85,10 +72,8 @@ def describe_bag_files(
     }
 
 
-def _described(
-    path: Path, microns_per_pixel: float | None, read: bool, twins: list[str]
-) -> tuple[dict[str, Any], Contents | None]:
-    """Return what a file holds as JSON values, and as it was opened; None where it cannot be."""
+def _described(path: Path, microns_per_pixel: float | None, read: bool, twins: list[str]) -> dict[str, Any]:
+    """Return what a file holds as JSON values."""
     described: dict[str, Any] = {
         "bag": bag_name(path),
         "file": bag_file_name(path),
@@ -103,7 +88,6 @@ def _described(
         "notes": [],
         "problems": [f"expected one file of this name, got {' and '.join(twins)} too"] if twins else [],
     }
-    contents = None
     try:
         contents = contents_of(path, microns_per_pixel)
         described |= {
@@ -124,12 +108,8 @@ def _described(
             if zeros:
                 described["notes"].append(f"{zeros:,} of {contents.size:,} rows are exactly zero in every feature")
     except MiueError as error:
-        described["problems"].append(_problem(error.wanted, error.got, error.fix))
-    return described, contents
-
-
-def _problem(wanted: str, got: str, fix: str) -> str:
-    return f"expected {wanted}, got {got}; {fix}"
+        described["problems"].append(f"expected {error.wanted}, got {error.got}; {error.fix}")
+    return described
 
 
 def _read_all(contents: Contents) -> int:

@@ -69,7 +69,6 @@ class Contents:
         patch_scale: what a patch shows, as ``scale_in_words`` says it, "" where the file does not say.
         notes: what a user should know of the file.
         statistics: how many image statistics of each instance are stored beside the features, 0 for none.
-        stored_shape: of the features in the file, which may have an axis of one or of crops.
     """
 
     path: Path
@@ -83,7 +82,6 @@ class Contents:
     patch_scale: str
     notes: tuple[str, ...]
     statistics: int = 0
-    stored_shape: tuple[int, ...] = ()
 
     @property
     def id(self) -> str:

@@ -5,7 +5,6 @@ the file of the same name in ``patches/``. TRIDENT: attributes of ``coords`` say
 ``patch_size_level0`` is that of the grid; what it does not know is the text 'None'. Any of them may have
 ``image_statistics`` (n, S), as ``miue data tile`` writes them. STAMP: ``feats``, and
 ``coords`` in µm with the attributes ``unit`` and ``tile_size_um`` of the file (at first called ``tile_size``).
-STAMP 1 stated no unit: its tiles are 256 µm wide, and its ``coords`` count 224 for each.
 
 One damaged bit can make the HDF5 library loop without end or crash: in miue everything here runs in a process of
 its own (``miue.io.formats.isolated``).
@@ -23,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from miue.bags.coords import LARGEST_COORD, grid_step
+from miue.bags.coords import LARGEST_COORD
 from miue.common.errors import DataError, not_readable
 from miue.common.text import shortened
 from miue.io.formats.base import (
@@ -41,8 +40,6 @@ from miue.io.formats.names import FEATURES, coords_name, features_name
 STATISTICS = "image_statistics"
 MICRONS = ("um", "µm", "micron", "microns")
 OF_WHOLES = ("slide", "patient")  # what STAMP states of the vector of a whole one
-STAMP_1_PIXELS, STAMP_1_MICRONS = 224, 256.0
-"""Side of a tile of STAMP 1, in the unit of its coords and in µm."""
 
 
 @contextmanager
@@ -217,8 +214,6 @@ def _opened(path: Path, file: Any) -> OpenFile:
     if where is not None:
         stored = dataset_within(path, file, where)
         coords, of_coords = partial(_corners, path, stored), stored.attrs
-        if features.name == "/feats" and "unit" not in file.attrs and _is_of_stamp_1(file, coords()):
-            return _stamp_1(file, features, coords)
     if "unit" in file.attrs or (where is not None and "tile_size_um" in file.attrs):
         return _stamp(file, features, coords)
     if "patch_size_level0" in of_coords or "encoder" in features.attrs:
@@ -277,28 +272,6 @@ def _stamp(file: Any, features: Any, coords: Callable[[], np.ndarray] | None) ->
         extractor=_text(file.attrs, "extractor"),
         patch_scale=scale_over(_number(file.attrs, "tile_size_px"), _number(file.attrs, "tile_size_um")),
         notes=notes,
-    )
-
-
-def _is_of_stamp_1(file: Any, coords: np.ndarray) -> bool:
-    """Return whether a file without a unit is one of STAMP 1: it says so, or has its grid, by which STAMP goes."""
-    if "tile_size_um" in file.attrs or coords.ndim != 2 or coords.shape[1] != 2 or coords.dtype.kind not in "iuf":
-        return False
-    on_its_grid = bool(np.isfinite(coords).all()) and not (coords % STAMP_1_PIXELS).any()
-    says_so = _text(file.attrs, "extractor").startswith("STAMP")
-    return on_its_grid and (says_so or grid_step(coords.astype(np.int64)) == STAMP_1_PIXELS)
-
-
-def _stamp_1(file: Any, features: Any, coords: Callable[[], np.ndarray]) -> OpenFile:
-    return OpenFile(
-        format="STAMP",
-        features=features,
-        coords=lambda: coords() * (STAMP_1_MICRONS / STAMP_1_PIXELS),
-        patch_size=STAMP_1_MICRONS,
-        in_microns=True,
-        extractor=_text(file.attrs, "extractor"),
-        patch_scale=scale_over(STAMP_1_PIXELS, STAMP_1_MICRONS),
-        notes=("no unit of coords on a grid of 224: taken as those of STAMP 1, of tiles of 256 µm",),
     )
 
 

@@ -54,7 +54,6 @@ def contents_of(path: Path, microns_per_pixel: float | None = None) -> Contents:
             patch_scale=answer["patch_scale"],
             notes=tuple(answer["notes"]),
             statistics=answer["statistics"],
-            stored_shape=tuple(answer["stored_shape"]),
         )
     else:
         contents = contents_here(path, microns_per_pixel)

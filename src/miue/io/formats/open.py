@@ -48,7 +48,6 @@ def contents_here(path: Path, microns_per_pixel: float | None = None) -> Content
             patch_scale=file.patch_scale,
             notes=notes + _form_notes(file),
             statistics=0 if file.statistics is None else int(file.statistics.shape[1]),
-            stored_shape=tuple(file.features.shape),
         )
 
 

@@ -66,7 +66,6 @@ def _contents(path: Path, request: dict[str, Any]) -> Answer:
         "patch_scale": contents.patch_scale,
         "notes": contents.notes,
         "statistics": contents.statistics,
-        "stored_shape": contents.stored_shape,
     }
     return answer, contents.coords
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -195,7 +196,7 @@ def test_positions_of_another_number_are_refused_by_name(write: Callable[[Path],
         np.save(where, short)
     else:
         np.savez(where, short, x=short[:, 0], y=short[:, 1])
-    with pytest.raises(DataError, match="as many coords as features, got 11 coords, 12 features"):
+    with pytest.raises(DataError, match=r"features of the 11 patches that '.*' lists, got 12"):
         load_bags(root, labels=labels_in(tmp_path))
 
 
@@ -210,17 +211,51 @@ def test_a_damaged_file_of_positions_is_named(content: bytes, tmp_path: Path) ->
 def test_positions_without_x_and_y_say_what_is_there(tmp_path: Path) -> None:
     root = slide2vec(tmp_path / "data")
     np.savez(root / "tiles" / "a.coordinates.npz", left=CORNERS[:, 0])
-    with pytest.raises(DataError, match="arrays named x and y, got left"):
+    with pytest.raises(DataError, match="arrays named x and y, or coords, got left"):
         load_bags(root, labels=labels_in(tmp_path))
 
 
-def test_a_bag_whose_name_ends_like_an_index_is_a_bag_beside_other_arrays(tmp_path: Path) -> None:
-    for name in ("a", "a.index", "b"):
-        np.save(tmp_path / f"{name}.npy", features())
-    (tmp_path / "labels.csv").write_text("bag_id,label\na,1\na.index,0\nb,1\n")
-    bags = load_bags(tmp_path, labels=tmp_path / "labels.csv").bags
-    assert bags.ids == ("a", "a.index", "b")
-    assert bags.coords is None
+PLACES = [
+    *("f/a.position.npy", "f/a_coords.npy", "f/coords/a.npy", "coords/a.npy"),
+    *("f/patches/a.h5", "patches/a.h5", "patches/a_patches.h5", "../patches/a.h5", "tiles/a.coordinates.npz"),
+]
+
+
+@pytest.mark.parametrize("ending", ["npy", "pt", "npz", "h5"])
+@pytest.mark.parametrize("place", PLACES)
+def test_positions_in_any_place_are_read_or_compared(place: str, ending: str, tmp_path: Path) -> None:
+    where = tmp_path / "job" / place
+    for folder in (where.parent, tmp_path / "job" / "f"):
+        folder.mkdir(parents=True, exist_ok=True)
+    save_array(tmp_path / "job" / "f" / f"a.{ending}", features())
+    save_array(where, CORNERS)
+    opened = load_bags(tmp_path / "job" / "f")
+    assert opened.bags.ids == ("a",) and np.array_equal(corners_of(opened.bags, 0), CORNERS)
+    assert opened.bags.patch_sizes is not None
+    assert opened.bags.patch_sizes.tolist() == [2 * SIDE if where.suffix == ".h5" else 0]
+    save_array(where, np.concatenate([CORNERS, CORNERS + 10 * SIDE]))
+    if ending in ("npz", "h5"):
+        save_array(tmp_path / "job" / "f" / f"a.{ending}", features(), CORNERS)
+    with pytest.raises(DataError, match=rf"features of the 24 patches that '.*{where.name}' lists, got 12"):
+        load_bags(tmp_path / "job" / "f")
+
+
+def save_array(path: Path, array: np.ndarray, coords: np.ndarray | None = None) -> None:
+    """Write features or, into a file that is named as one of positions, positions."""
+    name = "coords" if array.shape[1] == 2 else "features"
+    if path.suffix == ".npy":
+        np.save(path, array)
+    elif path.suffix == ".pt":
+        torch.save(torch.from_numpy(array), path)
+    elif path.suffix == ".npz":
+        np.savez(path, **{name: array}, **({} if coords is None else {"coords": coords}))
+    else:
+        with h5py.File(path, "w") as file:
+            file[name] = array
+            if coords is not None:
+                file["coords"] = coords
+            if name == "coords":
+                file[name].attrs.update(patch_size=SIDE, downsample=np.array([2.0, 2.0]))
 
 
 def test_what_cannot_be_read_of_a_configuration_costs_the_extractor_alone(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import zipfile
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import h5py
 import made_files
@@ -22,6 +24,7 @@ from miue.io.folders.file_instances import FileInstances
 from miue.io.folders.listing import describe_bag_files
 from miue.io.formats import READERS, contents_of, read_rows
 from miue.io.formats.arrays import Member
+from miue.io.formats.open import contents_here
 from miue.io.load import load_bags
 
 FEATURES = made_files.features_of(7)
@@ -239,6 +242,22 @@ def test_a_file_with_many_videos_is_refused_with_the_first_names_and_what_to_do(
     with pytest.raises(DataError, match=r"got 97 names: v00, v01, v02, …; .*several bags a file of its own"):
         load_bags(tmp_path)
     assert "a file of its own" in describe_bag_files(tmp_path)["bag"][0]["problems"][0]
+
+
+def test_a_file_that_is_still_written_is_named_and_one_without_locks_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    path = made_files.clam(tmp_path, "s", FEATURES)
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # as HDF5 locks what it writes
+        with pytest.raises(
+            DataError, match=r"s\.h5': expected a file that no process writes"
+        ):
+            contents_of(path)
+        for error in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(error, "no locks")))
+            assert contents_here(path).size == len(FEATURES)
 
 
 def write_features(path: Path, features: np.ndarray) -> None:

@@ -1,31 +1,41 @@
-"""Positions of patches that a tool writes in a file of its own, beside the features or in a folder next to theirs.
+"""What lies beside a bag file and says more of it: the positions of its patches, and what made its features.
 
-slideflow: ``<slide>.index.npz`` (or ``.npy``) beside ``<slide>.pt`` holds the centers of tiles, and
-``bags_config.json`` names the extractor. slide2vec: ``<slide>.meta.json`` beside ``tile_embeddings/<slide>.pt``
-states encoder and side of a tile, and ``tiles/<slide>.coordinates.npz`` holds the corners; rows of
-``<slide>.npz`` are joined to them by ``tile_index``; where tiles of some class alone were encoded, they are in
-``tile_embeddings/<class>`` and ``tiles/<class>``. torchmil:
-``coords/<bag>.npy`` lies next to ``features/<extractor>/``.
+Positions are looked for in the same way whatever tool wrote them, in the places of ``BESIDE`` and ``ABOVE``. They
+must be as many as the bag has instances, and are its coords where it has none of its own.
+
+slideflow: ``<slide>.index.npz`` holds the centers of tiles, ``bags_config.json`` names the extractor. slide2vec:
+``<slide>.meta.json`` states encoder and side of a tile; rows of ``<slide>.npz`` are joined to
+``tiles/<slide>.coordinates.npz`` by ``tile_index``. torchmil: ``features/<extractor>/`` names the extractor.
+CLAM, TRIDENT: attributes of ``patches/<slide>.h5`` state the side of a patch.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int64
 
 from miue.bags.coords import grid_step
 from miue.common.text import shortened
 from miue.io.formats.arrays import UNREADABLE, Member, memory_mapped, opened_archive
-from miue.io.formats.base import OpenFile, bag_error, refusing, scale_at, scale_in_words, scale_over
+from miue.io.formats.base import Contents, bag_error, refusing, scale_at, scale_in_words, scale_over
+from miue.io.formats.hdf5 import positive_number
+from miue.io.formats.names import coords_name
+from miue.io.formats.positions import whole_pixels
+from miue.io.formats.registry import READERS
 
-INDICES = (".index.npz", ".index.npy")
+CENTERED = (".index.npz", ".index.npy")
 COORDINATES = ".coordinates.npz"
+BESIDE = (*CENTERED, ".position.npy", "_coords.npy")
+"""How the name of a file of positions goes on behind the bag's, beside the bag."""
+ABOVE = ("coords/{0}.npy", "patches/{0}.h5", "patches/{0}_patches.h5", "tiles/{0}.coordinates.npz")
+"""Where a file of positions is, in one of three folders above the bag."""
 TILE = "tile_index"
 CENTERS = "coords of slideflow are centers; corners lie half the step of the grid from them"
 NO_CORNERS = "coords of slideflow are centers, and left out where no grid shows how far corners lie from them"
@@ -36,56 +46,99 @@ MAGNIFICATION = re.compile(r"([1-9][0-9]{0,2}(?:\.[0-9]{1,3})?)x", re.IGNORECASE
 LARGEST_SIDE = 1 << 31  # of a tile
 LARGEST_TEXT = 1 << 20  # bytes of a JSON file that says what features are
 
+ReadParts = Callable[[Path, Sequence[str], str], tuple[Mapping[str, Mapping[str, Any]], np.ndarray]]
+"""Returns the attributes of datasets of an HDF5 file, and one of these datasets."""
+
 
 def holds_positions(path: Path) -> bool:
     """Return whether a file holds the positions of the patches of another one, and is no bag itself."""
-    for ending in INDICES:
-        if path.name.endswith(ending) and path.name != ending:
-            name = path.name.removesuffix(ending)
-            return path.with_name(f"{name}.pt").exists()
-    if path.name.endswith(COORDINATES):
-        return path.with_name(path.name.removesuffix("npz") + "meta.json").exists()
-    return False
+    names = [path.name.removesuffix(ending) for ending in BESIDE if path.name.endswith(ending)]
+    of_bag = any(path.with_name(name + ending).exists() for name in filter(None, names) for ending in READERS)
+    return of_bag or path.name.endswith(COORDINATES)
 
 
-def with_positions_beside(path: Path, file: OpenFile) -> OpenFile:
-    """Return the file with the positions that another file holds for it, if it has none of its own.
+def with_positions_beside(contents: Contents, read_parts: ReadParts) -> Contents:
+    """Return what a bag file holds with what the files beside it say of it.
 
     Args:
-        path: the file of features.
-        file: while it is open.
+        contents: of the bag file alone.
+        read_parts: reads an HDF5 file.
 
     Raises:
-        DataError: a file beside that is damaged, or no such file as the tool writes.
+        DataError: a file beside that is damaged or no such file as the tool writes, or that lists other patches.
+        StorageError: an HDF5 file beside without positions.
     """
-    if file.coords is not None:
-        return file
-    for known in (_of_slideflow, _of_slide2vec, _of_torchmil):
-        found = known(path, file)
-        if found is not None:
-            return found
-    return file
+    path = contents.path
+    if path.is_dir():
+        return contents
+    where = _file_of_positions(path)
+    stated, notes = _stated(path, where)
+    own = {name: getattr(contents, name) for name in stated if name != "format"}
+    contents = replace(contents, **stated | {name: value for name, value in own.items() if value})
+    contents = replace(contents, notes=(*contents.notes, *notes))
+    if where is None:
+        return contents
+    positions, side = _positions(where, read_parts)
+    coords = whole_pixels(where, positions)
+    if (rows := _rows_of_tiles(path, where, len(coords))) is not None:
+        coords = coords[rows]
+    if len(coords) != contents.size:
+        fix = "extract these features again, as they may have been cut off; or move the other file elsewhere"
+        wanted = f"features of the {len(coords):,} patches that {str(where)!r} lists"
+        raise bag_error(path, wanted, f"{contents.size:,}", fix)
+    contents = replace(contents, patch_size=contents.patch_size or side)
+    if contents.coords is not None:
+        return contents
+    if not where.name.endswith(CENTERED):
+        return replace(contents, coords=coords)
+    step = grid_step(coords)
+    if step is None and len(coords):
+        return replace(contents, notes=(*contents.notes, NO_CORNERS))
+    return replace(contents, coords=coords - (step or 0) // 2, notes=(*contents.notes, CENTERS))
 
 
-def _of_slideflow(path: Path, file: OpenFile) -> OpenFile | None:
-    places = [path.with_name(path.stem + ending) for ending in INDICES] if path.suffix == ".pt" else []
-    index = next((one for one in places if one.exists()), None)
-    if index is None:
-        return None
-    config = path.with_name("bags_config.json")
+def _file_of_positions(path: Path) -> Path | None:
+    """Return the nearest file with the positions of the patches of a bag, None where there is none."""
+    places = [path.with_name(path.stem + ending) for ending in BESIDE]
+    folders = path.absolute().parents[:3]
+    places += [folder / name.format(path.stem) for folder in folders for name in ABOVE]
+    of_class = f"{path.parent.name}/{path.stem}"  # of slide2vec, where tiles of some class alone were encoded
+    places += [folder / ABOVE[-1].format(of_class) for folder in folders]
+    return next((place for place in places if place.is_file() and place != path.absolute()), None)
+
+
+def _stated(path: Path, where: Path | None) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return what the tool that wrote a bag states of it, by the fields of its contents, and notes."""
+    if where is not None and where.name.endswith(CENTERED):
+        return _of_slideflow(path.with_name("bags_config.json"))
+    if where is not None and where.parent.name == "coords" and path.parent.parent.name == "features":
+        return {"format": "torchmil", "extractor": path.parent.name.removeprefix("features_")}, ()
+    meta = path.with_name(f"{path.stem}.meta.json")
+    facts, wrong = _facts(meta)
+    if wrong:
+        raise bag_error(
+            meta, "JSON that says where slide2vec put the patches of these features", wrong, FIX_OF_META
+        )
+    if "coordinates_npz_path" not in facts:
+        return {}, ()
+    side = _size(facts, "tile_size_lv0")
+    stated = {
+        "format": "slide2vec",
+        "patch_size": None if side is None else round(side),
+        "extractor": str(facts.get("encoder_name") or ""),
+        "patch_scale": scale_in_words(
+            _size(facts, "requested_tile_size_px"), _size(facts, "requested_spacing_um")
+        ),
+    }
+    return stated, () if where is not None else (NO_TILES,)
+
+
+def _of_slideflow(config: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
     facts, wrong = _facts(config)
-    unread = (UNREAD.format(path=str(config), wrong=wrong),) if wrong else ()
     extractor = facts.get("extractor", "")
     name = extractor.get("class", "") if isinstance(extractor, dict) else extractor
-    coords, note = _corners(_positions(index, "arr_0"))
-    return replace(
-        file,
-        format="slideflow",
-        coords=None if coords is None else lambda: coords,
-        extractor=file.extractor or str(name),
-        patch_scale=_scale_of_slideflow(facts),
-        notes=(*file.notes, note, *unread),
-    )
+    stated = {"format": "slideflow", "extractor": str(name), "patch_scale": _scale_of_slideflow(facts)}
+    return stated, (UNREAD.format(path=str(config), wrong=wrong),) if wrong else ()
 
 
 def _scale_of_slideflow(facts: Mapping[str, Any]) -> str:
@@ -96,67 +149,7 @@ def _scale_of_slideflow(facts: Mapping[str, Any]) -> str:
     if isinstance(side, str):
         at = MAGNIFICATION.fullmatch(side)
         return scale_at(float(pixels), float(at[1])) if at else ""
-    if not isinstance(side, int | float) or not 0 < side < LARGEST_SIDE:
-        return ""
-    return scale_over(float(pixels), float(side))
-
-
-def _of_slide2vec(path: Path, file: OpenFile) -> OpenFile | None:
-    meta = path.with_name(f"{path.stem}.meta.json")
-    facts, wrong = _facts(meta)
-    if wrong:
-        raise bag_error(
-            meta, "JSON that says where slide2vec put the patches of these features", wrong, FIX_OF_META
-        )
-    stated = facts.get("coordinates_npz_path")
-    if not isinstance(stated, str) or not stated.endswith(".npz"):
-        return None
-    name, kind = path.stem + COORDINATES, path.parent
-    places = (kind.parent / "tiles" / name, kind.parent.parent / "tiles" / kind.name / name, Path(stated))
-    where = next((one for one in places if one.is_file()), None)
-    tiles = _tiles_of_rows(path)
-    pixels, spacing = _size(facts, "requested_tile_size_px"), _size(facts, "requested_spacing_um")
-    return replace(
-        file,
-        format="slide2vec",
-        coords=None if where is None else lambda: _corners_of_tiles(where, tiles),
-        patch_size=_size(facts, "tile_size_lv0"),
-        extractor=file.extractor or str(facts.get("encoder_name") or ""),
-        patch_scale=scale_in_words(pixels, spacing),
-        notes=file.notes if where is not None else (*file.notes, NO_TILES),
-    )
-
-
-def _tiles_of_rows(path: Path) -> np.ndarray | None:
-    """Return the number of the tile of each row of features, None of a file that does not say it."""
-    if path.suffix != ".npz":
-        return None
-    with opened_archive(path) as archive, refusing(path, "numbers of tiles that can be read", *UNREADABLE):
-        return Member(path, archive, TILE).read() if TILE in archive.files else None
-
-
-def _corners_of_tiles(path: Path, tiles: np.ndarray | None) -> np.ndarray:
-    """Return the corners of the tiles of these numbers, of all in their order without numbers.
-
-    Raises:
-        DataError: damaged, or without such a tile.
-    """
-    corners = _positions(path, "x", "y")
-    if tiles is None or tiles.ndim != 1 or len(corners) == 0:
-        return corners
-    with opened_archive(path) as archive:
-        is_numbered = TILE in archive.files
-    stored = _positions(path, TILE) if is_numbered else np.arange(len(corners))
-    row_of = {number: row for row, number in enumerate(stored.tolist())}
-    if len(stored) != len(corners) or len(row_of) < len(stored):
-        raise bag_error(
-            path, "a corner for each tile, each tile once", f"{len(row_of):,} tiles, {len(corners):,} corners"
-        )
-    rows = [row_of.get(number, -1) for number in tiles.tolist()]
-    if -1 in rows:
-        raise bag_error(path, "a corner for each tile of the features", f"no tile {tiles[rows.index(-1)]}")
-    found: np.ndarray = corners[rows]
-    return found
+    return scale_over(float(pixels), _size(facts, "tile_um"))
 
 
 def _size(facts: Mapping[str, Any], name: str) -> float | None:
@@ -165,19 +158,6 @@ def _size(facts: Mapping[str, Any], name: str) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < LARGEST_SIDE:
         return None
     return float(value)
-
-
-def _of_torchmil(path: Path, file: OpenFile) -> OpenFile | None:
-    folder = path.parent.parent
-    where = folder.parent / "coords" / path.name
-    if folder.name != "features" or path.suffix != ".npy" or not where.is_file():
-        return None
-    return replace(
-        file,
-        format="torchmil",
-        coords=lambda: _positions(where),
-        extractor=file.extractor or path.parent.name.removeprefix("features_"),
-    )
 
 
 def _facts(path: Path) -> tuple[Mapping[str, Any], str]:
@@ -195,28 +175,66 @@ def _facts(path: Path) -> tuple[Mapping[str, Any], str]:
     return (facts, "") if isinstance(facts, dict) else ({}, f"JSON of type {type(facts).__name__}")
 
 
-def _positions(path: Path, *names: str) -> np.ndarray:
-    """Return the (n, 2) positions in a file, in one array or in two of these names.
+def _positions(path: Path, read_parts: ReadParts) -> tuple[np.ndarray, int | None]:
+    """Return the (n, 2) positions in a file, and the side of a patch in level-0 pixels, where it is stated.
 
     Raises:
-        DataError: damaged, or without such arrays.
+        DataError, StorageError: damaged, or without positions.
     """
-    with refusing(path, "positions of patches that can be read", *UNREADABLE):
-        if path.suffix == ".npy":
-            return np.array(memory_mapped(path))
-        with opened_archive(path) as archive:
-            if not set(names) <= set(archive.files):
-                raise bag_error(path, f"arrays named {' and '.join(names)}", ", ".join(archive.files) or "nothing")
-            columns = [Member(path, archive, name).read() for name in names]
-    return columns[0] if len(columns) == 1 else np.stack(columns, 1)
+    if path.suffix == ".h5":
+        attributes, stored = read_parts(path, ("coords",), "coords")
+        return stored[:, :2] if stored.ndim == 2 else stored, _side(attributes["coords"])
+    if path.suffix == ".npy":
+        with refusing(path, "positions of patches that can be read", *UNREADABLE):
+            return np.array(memory_mapped(path)), None
+    with opened_archive(path) as archive:
+        alone = coords_name(archive.files) or ("arr_0" if "arr_0" in archive.files else None)
+        if alone is None and not {"x", "y"} <= set(archive.files):
+            raise bag_error(path, "arrays named x and y, or coords", ", ".join(archive.files) or "nothing")
+        columns = [_member(path, archive, name) for name in ((alone,) if alone else ("x", "y"))]
+    return columns[0] if alone else np.stack(columns, 1), None
 
 
-def _corners(centers: np.ndarray) -> tuple[np.ndarray | None, str]:
-    """Return the corners of tiles, from their centers, and what to know of them; None where no grid is known."""
-    if centers.ndim != 2 or centers.shape[1] != 2 or centers.dtype.kind not in "iuf" or not len(centers):
-        return centers, CENTERS  # refused with all other coords, or of a slide without tissue
-    step = grid_step(np.nan_to_num(centers).round().astype(np.int64))
-    if step is None:
-        return None, NO_CORNERS
-    corners: np.ndarray = np.asarray(centers, np.float64) - step // 2
-    return corners, CENTERS
+def _side(attributes: Mapping[str, Any]) -> int | None:
+    """Return the side of a patch in level-0 pixels, from the attributes of TRIDENT's or CLAM's coords."""
+    if (side := positive_number(attributes, "patch_size_level0")) is not None:
+        return round(side)
+    size, downsample = positive_number(attributes, "patch_size"), positive_number(attributes, "downsample")
+    if downsample is None and positive_number(attributes, "patch_level") is None:  # of level 0
+        downsample = 1.0
+    return None if size is None or downsample is None else round(size * downsample)
+
+
+def _rows_of_tiles(path: Path, where: Path, count: int) -> Int64[np.ndarray, "n"] | None:
+    """Return which position each row of features has, None where rows and positions are in one order.
+
+    Args:
+        path: of the features.
+        where: the positions are.
+        count: of the positions.
+
+    Raises:
+        DataError: numbers of tiles that cannot be read, a tile twice, or one without a position.
+    """
+    if path.suffix != ".npz" or where.suffix != ".npz":
+        return None
+    with opened_archive(path) as archive:
+        tiles = _member(path, archive, TILE) if TILE in archive.files else np.zeros(())
+    if tiles.ndim != 1:
+        return None
+    with opened_archive(where) as archive:
+        stored = _member(where, archive, TILE) if TILE in archive.files else np.arange(count)
+    row_of = {number: row for row, number in enumerate(stored.tolist())}
+    if len(stored) != count or len(row_of) < len(stored):
+        raise bag_error(
+            where, "a corner for each tile, each tile once", f"{len(row_of):,} tiles, {count:,} corners"
+        )
+    rows = np.array([row_of.get(number, -1) for number in tiles.tolist()], np.int64)
+    if (rows < 0).any():
+        raise bag_error(where, "a corner for each tile of the features", f"no tile {tiles[rows.argmin()]}")
+    return rows
+
+
+def _member(path: Path, archive: Any, name: str) -> np.ndarray:
+    with refusing(path, f"an array {name!r} that can be read", *UNREADABLE):
+        return Member(path, archive, name).read()

@@ -1,10 +1,9 @@
 """HDF5 files of CLAM, TRIDENT and STAMP.
 
-CLAM: ``features`` (n, D), ``coords`` (n, 2) in level-0 pixels, no attributes; the side of a patch is stored in
-the file of the same name in ``patches/``. TRIDENT: attributes of ``coords`` say the side, of which
-``patch_size_level0`` is that of the grid; what it does not know is the text 'None'. Any of them may have
-``image_statistics`` (n, S), as ``miue data tile`` writes them. STAMP: ``feats``, and
-``coords`` in µm with the attributes ``unit`` and ``tile_size_um`` of the file (at first called ``tile_size``).
+CLAM: ``features`` (n, D), ``coords`` (n, 2) in level-0 pixels, no attributes. TRIDENT: attributes of ``coords``
+say the side, of which ``patch_size_level0`` is that of the grid; what it does not know is the text 'None'. Any of
+them may have ``image_statistics`` (n, S), as ``miue data tile`` writes them. STAMP: ``feats``, ``coords`` in µm
+with the attributes ``unit`` and ``tile_size_um`` of the file (at first called ``tile_size``).
 
 One damaged bit can make the HDF5 library loop without end or crash: in miue everything here runs in a process of
 its own (``miue.io.formats.isolated``).
@@ -14,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -47,12 +46,10 @@ def open_hdf5(path: Path) -> Iterator[OpenFile]:
     """Open a file of features that CLAM, TRIDENT or STAMP wrote.
 
     Raises:
-        DataError: not HDF5, truncated, without features, or of parts that are stored in other files.
+        DataError: not HDF5, truncated, still written, without features, or of parts that are in other files.
     """
-    import h5py
-
     with refusing(path, "a whole HDF5 file", OSError, RuntimeError):
-        file = h5py.File(path, "r", locking=False)
+        file = _opened_file(path)
     with file:
         _refuse_longer(path, file.userblock_size)
         with refusing(path, "an HDF5 file of features", OSError, RuntimeError, KeyError, ValueError, TypeError):
@@ -61,25 +58,26 @@ def open_hdf5(path: Path) -> Iterator[OpenFile]:
         yield opened
 
 
-def read_patch_size(path: Path) -> int | None:
-    """Return the side of a patch in level-0 pixels that a file of CLAM's ``patches/`` specifies, None without one.
+def _opened_file(path: Path) -> Any:
+    """Return the file, opened for reading; where the file system has no locks, whoever may write it.
 
     Raises:
-        DataError: a file that cannot be read.
+        DataError: another process has it open for writing.
+        OSError, RuntimeError: it cannot be opened.
     """
     import h5py
 
-    with (
-        refusing(
-            path, "a file of patches as CLAM writes it", OSError, RuntimeError, KeyError, ValueError, TypeError
-        ),
-        h5py.File(path, "r", locking=False) as file,
-    ):
-        attributes = dataset_within(path, file, "coords").attrs
-        size = _number(attributes, "patch_size")
-        of_level_0 = _number(attributes, "patch_level") is None
-        downsample = _number(attributes, "downsample") or (1.0 if of_level_0 else None)
-        return None if size is None or downsample is None else round(size * downsample)
+    with path.open("rb") as file, suppress(ImportError):
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fix = "wait until the extraction has ended, or leave the file out (--skip-bad goes on and lists it)"
+            raise bag_error(path, "a file that no process writes", "one that is locked for writing", fix) from None
+        except OSError:  # no locks
+            pass
+    return h5py.File(path, "r", locking=False)
 
 
 def read_parts(path: Path, names: Sequence[str], array: str = "") -> tuple[dict[str, dict[str, Any]], np.ndarray]:
@@ -93,15 +91,13 @@ def read_parts(path: Path, names: Sequence[str], array: str = "") -> tuple[dict[
     Raises:
         StorageError: a file that cannot be read, or has no such dataset.
         DataError: a dataset that is none, not whole, or stored in another file; coords of another number than the
-            features beside them.
+            features beside them; a file that is still written.
     """
-    import h5py
-
     try:
-        with h5py.File(path, "r", locking=False) as file:
+        with _opened_file(path) as file:
             datasets = {name: dataset_within(path, file, name) for name in names}
             if "coords" in datasets:
-                _refuse_other_number(path, file, datasets["coords"])
+                _refuse_otherpositive_number(path, file, datasets["coords"])
             attributes = {name: dict(dataset.attrs) for name, dataset in datasets.items()}
             return attributes, _read(path, datasets[array]) if array else np.zeros(0)
     except DataError:
@@ -134,7 +130,7 @@ def dataset_within(path: Path, file: Any, name: str) -> Any:
     return dataset
 
 
-def _refuse_other_number(path: Path, file: Any, coords: Any) -> None:
+def _refuse_otherpositive_number(path: Path, file: Any, coords: Any) -> None:
     """Raise where a file has features beside its coords, and another number of them.
 
     Raises:
@@ -221,9 +217,11 @@ def _opened(path: Path, file: Any) -> OpenFile:
             format="TRIDENT",
             features=features,
             coords=coords,
-            patch_size=_number(of_coords, "patch_size_level0"),
+            patch_size=positive_number(of_coords, "patch_size_level0"),
             extractor=_text(features.attrs, "encoder"),
-            patch_scale=scale_at(_number(of_coords, "patch_size"), _number(of_coords, "target_magnification")),
+            patch_scale=scale_at(
+                positive_number(of_coords, "patch_size"), positive_number(of_coords, "target_magnification")
+            ),
         )
     return OpenFile(format="CLAM" if features.name == "/features" else "HDF5", features=features, coords=coords)
 
@@ -267,15 +265,17 @@ def _stamp(file: Any, features: Any, coords: Callable[[], np.ndarray] | None) ->
         format="STAMP",
         features=features,
         coords=coords if microns else None,
-        patch_size=_number(file.attrs, "tile_size_um") or _number(file.attrs, "tile_size"),
+        patch_size=positive_number(file.attrs, "tile_size_um") or positive_number(file.attrs, "tile_size"),
         in_microns=True,
         extractor=_text(file.attrs, "extractor"),
-        patch_scale=scale_over(_number(file.attrs, "tile_size_px"), _number(file.attrs, "tile_size_um")),
+        patch_scale=scale_over(
+            positive_number(file.attrs, "tile_size_px"), positive_number(file.attrs, "tile_size_um")
+        ),
         notes=notes,
     )
 
 
-def _number(attributes: Mapping[str, Any], name: str) -> float | None:
+def positive_number(attributes: Mapping[str, Any], name: str) -> float | None:
     """Return the positive number of that name, None where there is none or the text 'None'."""
     values = np.asarray(attributes[name]).reshape(-1) if name in attributes else np.zeros(0)
     if not len(values) or values.dtype.kind not in "iuf":

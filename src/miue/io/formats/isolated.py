@@ -19,6 +19,7 @@ from miue.common.claims import bytes_in
 from miue.common.errors import error_from_json, no_such_file
 from miue.io.formats.bag_paths import STORE, ending_of
 from miue.io.formats.base import Contents, bag_error
+from miue.io.formats.beside import with_positions_beside
 from miue.io.formats.open import contents_here, rows_here
 from miue.io.formats.positions import grid_note, repeats_note
 from miue.io.formats.process import ReadingProcess, ReadingProcessEnded
@@ -30,14 +31,14 @@ _process = ReadingProcess()
 
 
 def contents_of(path: Path, microns_per_pixel: float | None = None) -> Contents:
-    """Return what the bag file at ``path`` holds.
+    """Return what the bag file at ``path`` holds, with what lies beside it.
 
     Args:
         path: a file with one of the endings of ``READERS``, a folder of images, or a table in a SpatialData store.
         microns_per_pixel: of level 0, for files whose coords are in µm; without it these are left out.
 
     Raises:
-        DataError: not such a file, damaged, or of parts that do not fit together.
+        DataError: not such a file, damaged, or of parts that do not fit together or to what lies beside it.
         StorageError: the process that reads files of HDF5 and Zarr cannot be started.
     """
     if _is_apart(path):
@@ -57,11 +58,12 @@ def contents_of(path: Path, microns_per_pixel: float | None = None) -> Contents:
         )
     else:
         contents = contents_here(path, microns_per_pixel)
-    if contents.coords is None:
-        return contents
-    patch_size = contents.patch_size or _patch_size_beside(path)
-    notes = [grid_note(contents.coords, patch_size) if patch_size else "", repeats_note(contents.coords)]
-    return replace(contents, patch_size=patch_size, notes=(*contents.notes, *filter(None, notes)))
+    contents = with_positions_beside(contents, read_hdf5_parts)
+    coords, patch_size = contents.coords, contents.patch_size
+    if coords is None:
+        return replace(contents, patch_size=None)
+    notes = [grid_note(coords, patch_size) if patch_size else "", repeats_note(coords)]
+    return replace(contents, notes=(*contents.notes, *filter(None, notes)))
 
 
 def read_rows(
@@ -108,16 +110,6 @@ def _is_apart(path: Path) -> bool:
     """Return whether a bag is read in the process apart: a file of HDF5, or a table in a folder of Zarr."""
     ending = ending_of(path)
     return ending == STORE or (ending in ENDINGS and not path.is_dir())
-
-
-def _patch_size_beside(path: Path) -> int | None:
-    """Return the side of a patch in level-0 pixels that CLAM's ``patches/`` folder has for a file of features."""
-    for folder in (path.parent, path.parent.parent, path.parent.parent.parent):
-        beside = folder / "patches" / f"{path.stem}.h5"
-        if beside.is_file() and beside != path:
-            size: int | None = _ask(beside, "patch_size")[0]["patch_size"]
-            return size
-    return None
 
 
 def _ask(path: Path, what: str, **how: Any) -> tuple[dict[str, Any], np.ndarray]:

@@ -16,7 +16,6 @@ from miue.common.errors import ConfigError
 from miue.common.text import plural
 from miue.io.formats.bag_paths import ending_of, takes_folders
 from miue.io.formats.base import Contents, OpenBag, OpenFile, bag_error, refuse_claim, refusing
-from miue.io.formats.beside import with_positions_beside
 from miue.io.formats.image_folder import open_images
 from miue.io.formats.positions import to_pixels
 from miue.io.formats.registry import READERS
@@ -34,7 +33,6 @@ def contents_here(path: Path, microns_per_pixel: float | None = None) -> Content
     """
     with open_bag_file(path) as file:
         size, shape = _size_and_shape(path, file)
-        file = with_positions_beside(path, file)
         coords, patch_size, notes = to_pixels(path, file, size, microns_per_pixel)
         return Contents(
             path=path,

@@ -49,7 +49,7 @@ def to_pixels(
     unit = 1.0 if microns_per_pixel is None or not file.in_microns else microns_per_pixel
     with refusing(path, "coords that can be read", Exception):
         stored = np.asarray(file.coords())
-    pixels = _whole_pixels(path, stored, unit)
+    pixels = whole_pixels(path, stored, unit)
     refuse_unequal(path, len(pixels), size)
     if file.in_microns and microns_per_pixel is None:
         return None, None, (*file.notes, "coords are in µm and left out; pass --mpp to have level-0 pixels")
@@ -83,8 +83,12 @@ def repeats_note(coords: Int64[np.ndarray, "n 2"]) -> str:
     return "patches that lie where another one of the slide does, so that they count twice"
 
 
-def _whole_pixels(path: Path, coords: Shaped[np.ndarray, "..."], unit: float) -> Int64[np.ndarray, "n 2"]:
-    """Return coords in pixels of ``unit``, refused where they are no numbers or none that a pixel can have."""
+def whole_pixels(path: Path, coords: Shaped[np.ndarray, "..."], unit: float = 1.0) -> Int64[np.ndarray, "n 2"]:
+    """Return coords in pixels of ``unit``.
+
+    Raises:
+        DataError: they are no numbers, or none that a pixel can have.
+    """
     if coords.size == 0:
         return np.zeros((0, 2), np.int64)
     if coords.ndim == 3 and len(coords) == 1:  # as features (1, n, D) have them

@@ -21,7 +21,7 @@ import numpy as np
 
 from miue.common.errors import MiueError, error_to_json
 from miue.io.formats.base import bag_error
-from miue.io.formats.hdf5 import read_parts, read_patch_size
+from miue.io.formats.hdf5 import read_parts
 from miue.io.formats.open import contents_here, rows_here
 from miue.io.formats.process import HEAD
 
@@ -75,17 +75,13 @@ def _rows(path: Path, request: dict[str, Any]) -> Answer:
     return {}, rows_here(path, **how)
 
 
-def _patch_size(path: Path, request: dict[str, Any]) -> Answer:
-    return {"patch_size": read_patch_size(path)}, None
-
-
 def _parts(path: Path, request: dict[str, Any]) -> Answer:
     attributes, array = read_parts(path, request["names"], request["array"])
     plain = {name: {key: _plain(value) for key, value in of.items()} for name, of in attributes.items()}
     return {"attributes": plain}, array
 
 
-ANSWERS = {"contents": _contents, "rows": _rows, "patch_size": _patch_size, "parts": _parts}
+ANSWERS = {"contents": _contents, "rows": _rows, "parts": _parts}
 
 
 def _plain(value: Any) -> Any:

@@ -17,7 +17,15 @@ from pyarrow import csv, parquet
 
 from miue.common.claims import can_hold
 from miue.common.csv_text import DECIMAL_COMMA, first_undecodable, not_text, open_text, read_text_start
-from miue.common.errors import DataError, StorageError, first_repeated, lacking, no_such_file, not_readable
+from miue.common.errors import (
+    DataError,
+    StorageError,
+    first_few,
+    first_repeated,
+    lacking,
+    no_such_file,
+    not_readable,
+)
 from miue.common.files import atomic_file, refuse_special
 
 MISSING = ["", "NA", "nan", "NaN"]
@@ -35,11 +43,33 @@ def read_header(path: Path) -> list[str]:
 
     Raises:
         StorageError: missing, unreadable, or in another encoding.
+        DataError: a header line of numbers.
     """
     with reading_table(path):
         if _is_parquet(path):
             return list(parquet.read_schema(path).names)
-        return read_text_start(path).header()
+        names = read_text_start(path).header()
+    refuse_numbers(names, f"table {str(path)!r}")
+    return names
+
+
+def refuse_numbers(names: Sequence[str], item: str) -> None:
+    """Raise where the names of columns are numbers: they are the first row of a table without a header line.
+
+    Numbers from 0 on, as pandas names columns without names, are let pass.
+
+    Raises:
+        DataError: they are.
+    """
+    cells = [name.strip() for name in names if name.strip()]
+    try:
+        numbers = [float(cell.replace(",", ".").replace("_", "?")) for cell in cells]
+    except ValueError:
+        return
+    if sorted(numbers) != list(range(len(cells))):
+        fix = "write the names of the columns into a line above it, such as bag_id,label,f_0,f_1"
+        got = f"numbers ({first_few(cells)}), as of a row"
+        raise DataError(item=item, wanted="a header line with the names of columns", got=got, fix=fix)
 
 
 def read_parts(path: Path, types: Mapping[str, Any], fix: str = "check the file") -> Iterator[Any]:

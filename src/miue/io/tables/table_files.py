@@ -23,8 +23,14 @@ def is_table_file(path: Path) -> bool:
 
 
 def find_tables(folder: Path) -> list[Path]:
-    """Return the tables in a folder; where there are none, those in the folders directly below it."""
-    return tables_in(folder) or [table for below in _folders_in(folder) for table in tables_in(below)]
+    """Return the tables in a folder; where there are none, those in the folders directly below it.
+
+    A table that is named like its folder, or like one beside it, lists the tables there, as DSMIL writes
+    ``<data>/<class>.csv`` and ``<data>/<data>.csv`` beside ``<data>/<class>/<slide>.csv``.
+    """
+    below = [table for one in _folders_in(folder) for table in tables_in(one)]
+    lists = {folder.resolve().name, *(table.parent.name for table in below)} if below else set()
+    return [table for table in tables_in(folder) if name_of_bag(table) not in lists] or below
 
 
 def may_have_features(table: Path) -> bool:
@@ -114,7 +120,9 @@ class TableFiles:
             file: other for file in different if (other := _other_columns(file, headers[file], first, header))
         }
         wrong = {**unreadable, **unlike}
-        notes = (*_not_read_note(others), *_below_note(path), *_several_note(folders, path, splits))
+        lists = sorted({*tables_in(path)}.difference(tables))
+        below = (*_below_note(path, tables), *_several_note(folders, path, splits))
+        notes = (*_not_read_note([*others, *lists]), *below)
         if BAG in columns or find_column(header, NAMES[BAG], str(first)) is not None:
             for error in wrong.values():
                 raise error
@@ -252,9 +260,9 @@ def _several_note(counts: Mapping[Path, int], folder: Path, splits: Mapping[Path
     return (several,) if several else ()
 
 
-def _below_note(folder: Path) -> tuple[str, ...]:
+def _below_note(folder: Path, tables: Sequence[Path]) -> tuple[str, ...]:
     """Return which folders have tables that are not read, as the folder above has some."""
-    if not tables_in(folder):
+    if tables[0].parent != folder:
         return ()
     below = [one.name for one in _folders_in(folder) if tables_in(one)]
     return (f"tables in folders of {folder.name!r} were not read: {first_few(below)}",) if below else ()

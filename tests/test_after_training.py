@@ -24,7 +24,7 @@ from miue.networks.adapter import BagModuleNetwork
 from miue.networks.encoders import MLP, Identity
 
 WIDTH = 5
-HOWTO = Path(__file__).resolve().parents[1] / "docs" / "howto" / "own_method.md"
+HOWTO = Path(__file__).resolve().parents[1] / "docs" / "howto" / "own_network.md"
 
 
 def train(bags: BagDataset, **more: Any) -> miue.Model:

@@ -17,7 +17,7 @@ from miue.networks.base import MILNetwork, Projection, Scores
 
 TOLERANCE = 1e-3  # of the sum of probabilities, as of a ``Categorical``
 KINDS = (Categorical, Draws, Dirichlet)  # no classes derived from them: what is read back is one of these
-FIX = "correct what it returns; docs/howto/own_network.md and own_method.md have examples"
+FIX = "correct what it returns; docs/howto/own_network.md has examples"
 
 
 def check_projection(network: object, projection: object, instances: int) -> Projection:

@@ -29,7 +29,7 @@ from miue.networks import MILNetwork
 from miue.networks.encoders import default_encoder
 
 DEFAULT_NETWORK, DEFAULT_METHOD, DEFAULT_ENCODER = "attention", "mirel", "auto"
-DEFAULT_DISTANCES = ("combined",)  # the best on shifted validation bags of any kind; see docs/shift.md
+DEFAULT_DISTANCES = ("combined",)  # the best on shifted validation bags of any kind; see docs/uncertainty.md
 
 
 KINDS = ("network", "method", "encoder")

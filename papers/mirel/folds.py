@@ -43,11 +43,6 @@ class CrossValidationFold(ABC):
     def run(self) -> tuple[str, int]:
         """Preset and seed in the file of its results."""
 
-    @property
-    @abstractmethod
-    def version(self) -> int:
-        """Version of the method's numbers that the code as it is comes to."""
-
     def task(self, source: Path, results: Path, device: str) -> Task:
         """Return what trains and evaluates it."""
         arguments = {

@@ -99,12 +99,14 @@ def markdown_table(table: PublishedTable, paths: Paths, seeds: Sequence[int], *,
             mark = MARK if row.preset in marked else ""
             parts.append(f"| {row.label}{mark} | " + " | ".join(cells) + " |")
         parts.append("")
-    without = [row.label for row in table.rows if runs[row.preset].results and not runs[row.preset].resamples]
-    if len(without) < len([row for row in table.rows if runs[row.preset].results]):
+    done = [row for row in table.rows if runs[row.preset].results]
+    without = [row.label for row in done if not runs[row.preset].resamples]
+    if len(without) < len(done):
         of = f"to {table.baseline}" if table.baseline else "to softmax on the same network, its instances by T"
         lines += [CELLS.format(of=of), ""]
     if without:
-        parts += [f"No error over test bags, as predictions of bags were not kept: {'; '.join(without)}.", ""]
+        which = "; ".join(without) if len(without) < len(done) else "all rows"
+        parts += [f"No error over test bags, as predictions of bags were not kept: {which}.", ""]
     if marked:
         parts += [MARKED, ""]
     if any("\\*" in line for line in parts):

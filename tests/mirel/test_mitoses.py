@@ -172,7 +172,7 @@ def test_a_mean_is_over_folds_then_over_scanners(tmp_path: Path) -> None:
         for number, value in enumerate(numbers):
             fold = Fold("slides", "deterministic", scanner, 42, number)
             results = [Result("bag-of-one", "bag", "accuracy", "default", value)]
-            write_results(fold.path(tmp_path), *fold.run, fold.version, results)
+            write_results(fold.path(tmp_path), *fold.run, 1, results)
     assert "| softmax (4 of 15 folds) | 0.750 ± 0.212 | — |" in mitoses_page(tmp_path, [42])
 
 
@@ -184,7 +184,7 @@ def test_the_commands_make_a_store_and_skip_what_is_done(source: Path, tmp_path:
     assert read_store(tmp_path / "store").ids[0] == "aperio-cs2/000"
     assert read_store_summary(tmp_path / "store")["made_by"]["name"] == "mitoses-bags"
     for fold in all_folds(["slides"], ["mirel"], [42]):
-        write_results(fold.path(tmp_path), *fold.run, fold.version, [])
+        write_results(fold.path(tmp_path), *fold.run, 2, [])
     done = run("mitoses", "run", "--results", tmp_path, "--seeds", 42, "--form", "slides", "--method", "mirel")
     assert done.exit_code == 0, done.output
     assert "0 folds to do, 15 done before" in done.output

@@ -235,9 +235,8 @@ def test_the_table_is_mean_over_folds_then_mean_and_deviation_over_whole_repetit
 def test_confidence_and_calibration_of_bags_are_of_all_folds_together(tmp_path: Path) -> None:
     for number in range(FOLDS):  # in each fold no bag is wrong but in the first two, where the least sure one is
         fold = Fold("deterministic", 42, number)
-        write_results(
-            fold.path(tmp_path), *fold.run, fold.version, [Result("bag-of-one", "bag", "ece", "default", 0.5)]
-        )
+        of_fold = [Result("bag-of-one", "bag", "ece", "default", 0.5)]
+        write_results(fold.path(tmp_path), *fold.run, 1, of_fold)
         sure, label = np.array([0.6, 0.9]), np.array([0 if number < 2 else 1, 1])
         table = PredictionTable(
             Categorical(torch.tensor(np.stack([1 - sure, sure], 1))),

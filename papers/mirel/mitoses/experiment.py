@@ -72,11 +72,6 @@ class Fold(CrossValidationFold):
         """Preset and seed in the file of its results."""
         return f"mitoses/{self.form}/{self.method}/{self.scanner}/fold-{self.number}", self.seed
 
-    @property
-    def version(self) -> int:
-        """Version of the method's numbers that the code as it is comes to."""
-        return version_of_setup(self.method)
-
 
 def all_folds(forms: Sequence[str], methods: Sequence[str], seeds: Sequence[int]) -> list[Fold]:
     """Return every fold, one seed and method after the other.
@@ -142,7 +137,7 @@ def run_fold(fold: Sequence[str | int], source: str, results: str, device: str =
             for result in results_of(evaluation, estimator)
             if result.task in COMPARED
         ]
-    write_results(chosen.path(Path(results)), *chosen.run, chosen.version, written)
+    write_results(chosen.path(Path(results)), *chosen.run, version_of_setup(chosen.method), written)
 
 
 @cache

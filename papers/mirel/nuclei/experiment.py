@@ -195,11 +195,6 @@ class Fold(CrossValidationFold):
         """Preset and seed in the file of its results."""
         return f"nuclei/{self.method}/fold-{self.number}", self.seed
 
-    @property
-    def version(self) -> int:
-        """Version of the method's numbers that the code as it is comes to."""
-        return version_of_setup(self.method)
-
 
 def all_folds(methods: Sequence[str], seeds: Sequence[int]) -> list[Fold]:
     """Return every fold, one repetition after the other.
@@ -277,5 +272,5 @@ def evaluate_fold(fold: Fold, bags: BagDataset, results: Path, device: str = "au
         ]
         if estimator == setup.estimators[0]:
             write_test_bags(fold, predictions.bags, results)
-    write_results(fold.path(results), *fold.run, fold.version, results_of_fold)
+    write_results(fold.path(results), *fold.run, version_of_setup(fold.method), results_of_fold)
     return results_of_fold

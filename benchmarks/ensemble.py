@@ -20,7 +20,7 @@ from joblib import cpu_count
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.tasks import LOCAL, Executor
+from miue.common.tasks import LOCAL, Executor
 
 MEMBERS, WIDTH, HIDDEN, BAGS, EPOCHS = 10, 192, 116, 400, 25
 WANTED = 1.5

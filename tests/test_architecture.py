@@ -15,7 +15,6 @@ SOURCE = ROOT / "src" / "miue"
 
 MAY_IMPORT: dict[str, set[str]] = {
     "common": set(),
-    "tasks": {"common"},
     "bags": {"common"},
     "distributions": {"common"},
     "networks": {"common", "bags"},
@@ -29,7 +28,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "datasets": {"common", "bags", "io"},
     "model": {
         "common",
-        "tasks",
         "bags",
         "distributions",
         "networks",
@@ -40,11 +38,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "evaluation",
         "io",
     },
-    "training": {"common", "tasks", "bags", "networks", "methods", "scores", "predictions", "model", "io"},
-    "selection": {"common", "tasks", "bags", "io", "predictions", "evaluation", "model", "training"},
+    "training": {"common", "bags", "networks", "methods", "scores", "predictions", "model", "io"},
+    "selection": {"common", "bags", "io", "predictions", "evaluation", "model", "training"},
     "checks": {
         "common",
-        "tasks",
         "bags",
         "distributions",
         "io",
@@ -55,7 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "selection",
     },
     "sklearn": {"common", "bags", "predictions", "model", "training"},
-    "pathology": {"common", "tasks", "bags", "distributions", "predictions", "calibration", "io"},
+    "pathology": {"common", "bags", "distributions", "predictions", "calibration", "io"},
     "report": {"common", "bags", "distributions", "predictions", "calibration", "evaluation"},
 }
 """Each package and those that it may import, in the order of docs/architecture.md; cli may import all of them."""

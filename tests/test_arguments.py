@@ -20,6 +20,7 @@ import miue
 from miue.calibration.monitoring import monitor
 from miue.calibration.worklist import worklist
 from miue.common.errors import ConfigError, DataError, MiueError, ModelError
+from miue.common.tasks import Executor, Shard
 from miue.common.values import Width, check_value
 from miue.datasets.digits import digits_bags
 from miue.evaluation.bootstrap import bootstrap_intervals
@@ -27,7 +28,6 @@ from miue.methods import Softmax
 from miue.model.calibrate import calibrate_model
 from miue.model.recipe import Recipe
 from miue.networks import MILNetwork
-from miue.tasks import Executor, Shard
 from miue.training.fit import Run
 from miue.training.seeds import train_seeds
 from miue.training.train import train_recipe

@@ -27,6 +27,7 @@ from miue.cli.app import app
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.files import json_sha256, write_json
 from miue.common.tables import read_rows, read_text_columns
+from miue.common.tasks import Executor
 from miue.io.splits.draw import make_folds
 from miue.io.splits.splits import Splits
 from miue.model.recipe import Recipe
@@ -34,7 +35,6 @@ from miue.networks.encoders import MLP
 from miue.selection.comparison import compare, paired_difference
 from miue.selection.cross_validation import OpenRuns, cross_validate
 from miue.selection.summaries import FoldShares, Summaries, Value, summarize
-from miue.tasks import Executor
 from miue.training.train import train_recipe
 
 QUICK = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())

@@ -14,12 +14,12 @@ import miue
 from miue.bags.coords import Coords
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.files import atomic_file
+from miue.common.tasks import ALL, Executor, Shard
 from miue.pathology.export import folders
 from miue.pathology.export.folders import Export, Share, SlideWriter, export_side_by_side
 from miue.pathology.export.kinds import KINDS
 from miue.predictions.folder import Predictions, read_predictions
 from miue.predictions.provenance import Provenance
-from miue.tasks import ALL, Executor, Shard
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "geojson": {"merge": True, "classes": ["tumour"], "threshold": 0.3, "bounds": (512, 7)},

@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 import miue
 from miue.bags.dataset import BagDataset
 from miue.cli import app
+from miue.common.tasks import Executor
 from miue.io.store.store import write_store
 from miue.methods import METHODS
 from miue.model import encoding
 from miue.model.model import Model
 from miue.networks import NETWORKS
-from miue.tasks import Executor
 from miue.training.callbacks import BestWeights
 
 pytestmark = [

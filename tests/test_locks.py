@@ -27,11 +27,11 @@ from miue.common.errors import StorageError
 from miue.common.files import atomic_file, atomic_folder
 from miue.common.folder_kinds import PREDICTIONS
 from miue.common.locks import holder, locked
+from miue.common.tasks import Task, run_tasks
 from miue.io.splits.draw import make_folds
 from miue.io.store.pack import pack
 from miue.model.recipe import Recipe
 from miue.selection.cross_validation import cross_validate
-from miue.tasks import Task, run_tasks
 
 HOLD = """
 import sys, time

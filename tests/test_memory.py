@@ -18,11 +18,12 @@ from made_bags import separable_bags
 import miue
 from miue.common.errors import DataError
 from miue.common.memory import memory_shortage
+from miue.common.tasks import Task
+from miue.common.tasks.task import answer
 from miue.io.formats.base import refusing
 from miue.io.store.store import write_store
 from miue.methods.base import Method
 from miue.model import encoding
-from miue.tasks.task import Task, answer
 
 SAID = {
     "Unable to allocate 410. MiB": MemoryError("Unable to allocate 410. MiB for an array"),

@@ -11,6 +11,7 @@ from made_slides import alpha_of, prediction_table
 
 from miue.bags.coords import Coords
 from miue.common.errors import ConfigError, DataError
+from miue.common.tasks import Shard
 from miue.pathology.export.patches import (
     FROM_FILE,
     FROM_GRID,
@@ -26,7 +27,6 @@ from miue.pathology.export.patches import (
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
 from miue.predictions.table import PredictionTable
-from miue.tasks import Shard
 
 PLACES = {"row": [[0, 0], [512, 0], [1024, 0]], "lone": [[77, 1001]], "two": [[0, 0], [3, 500]]}
 

@@ -88,7 +88,7 @@ def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
     for page in sorted(REFERENCE.glob("*.md")):
         for name in re.findall(r"^::: (\S+)$", page.read_text(), re.M):
             module, _, last = name.rpartition(".")
-            if not module.startswith(("miue.training", "miue.tasks")):
+            if not module.startswith(("miue.training", "miue.common.tasks")):
                 found[name] = getattr(importlib.import_module(module), last)
     for name, thing in found.items():
         if inspect.isclass(thing):

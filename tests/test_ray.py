@@ -22,9 +22,9 @@ from test_executors import contents, ensemble, written
 import miue
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError, DataError, StorageError
+from miue.common.tasks import Executor, Task, run_tasks
 from miue.model.write_predictions import PredictionRequest, write_predictions, write_predictions_side_by_side
 from miue.pathology.export.folders import export_side_by_side
-from miue.tasks import Executor, Task, run_tasks
 
 ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'miue[ray]'")
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.filterwarnings("default")]
@@ -124,7 +124,7 @@ def test_an_error_of_a_task_arrives_as_it_was_raised(cluster: Any, tmp_path: Pat
 def test_a_part_that_only_another_machine_sees_is_named(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("miue.tasks.on_ray.SECONDS_TO_APPEAR", 0.0)
+    monkeypatch.setattr("miue.common.tasks.on_ray.SECONDS_TO_APPEAR", 0.0)
     with pytest.raises(StorageError, match=r"a.h5': expected the output of a task .* no such file on .*same"):
         run_tasks([task(tmp_path / "a.h5", "write_elsewhere")], on(cluster), doing="", unit="")
 
@@ -141,7 +141,7 @@ def test_what_ray_announces_is_no_part_of_a_result(
 DRIVER = """
 import sys
 from pathlib import Path
-from miue.tasks import Executor, Task, run_tasks
+from miue.common.tasks import Executor, Task, run_tasks
 out, address = Path(sys.argv[1]), sys.argv[2]
 parts = [out / f"{number}.json" for number in range(6)]
 tasks = [Task(part.stem, "worked_tasks:node", {"out": str(part), "seconds": 2.0}, part) for part in parts]

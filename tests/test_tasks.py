@@ -17,10 +17,9 @@ from unittest.mock import Mock
 import pytest
 
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
-from miue.tasks import LOCAL, Executor, Shard, Task, run_tasks
-from miue.tasks.on_ray import _outcome
-from miue.tasks.shards import parse_shard
-from miue.tasks.task import WorkerError, answer, read_answer
+from miue.common.tasks import LOCAL, Executor, Shard, Task, WorkerError, parse_shard, run_tasks
+from miue.common.tasks.on_ray import _outcome
+from miue.common.tasks.task import answer, read_answer
 
 TWO = Executor("processes", 2)
 BOTH = pytest.mark.parametrize("executor", [LOCAL, TWO], ids=["local", "processes"])
@@ -127,7 +126,7 @@ DRIVER = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from pathlib import Path
-from miue.tasks import Executor, Task, run_tasks
+from miue.common.tasks import Executor, Task, run_tasks
 out = Path(sys.argv[1])
 arguments = {"out": str(out / "part"), "begun": str(out / "begun"), "file": str(out / "go")}
 task = Task("slow", "worked_tasks:wait_for", arguments, out / "part")
@@ -185,20 +184,18 @@ def test_the_workers_of_a_killed_driver_end_and_another_goes_on(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "item", "got"),
     [
-        (("cluster",), "executor 'cluster': expected one of local, processes, ray"),
-        (("local", 2), "executor 'local': expected one task at a time, got --jobs 2"),
-        (("processes", 0), "--jobs: expected at least 1, got 0"),
-        (
-            ("processes", 2, "head:6379"),
-            "--address: expected the executor 'ray' beside it, got executor 'processes'",
-        ),
+        (("cluster",), "executor 'cluster'", "'cluster'"),
+        (("local", 2), "executor 'local'", "2 jobs"),
+        (("processes", 0), "jobs", "0"),
+        (("processes", 2, "head:6379"), "address", "executor 'processes'"),
     ],
 )
-def test_an_executor_that_cannot_be_is_refused(arguments: tuple[Any, ...], said: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(said)):
+def test_an_executor_that_cannot_be_is_refused(arguments: tuple[Any, ...], item: str, got: str) -> None:
+    with pytest.raises(ConfigError) as raised:
         Executor(*arguments)
+    assert (raised.value.item, raised.value.got) == (item, got)
 
 
 def test_shards_are_disjoint_and_whole() -> None:
@@ -221,23 +218,19 @@ def test_a_shard_is_a_number_or_that_of_a_slurm_array() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "environment", "said"),
+    ("text", "environment", "item", "got"),
     [
-        ("3", {}, "--shard: expected NUMBER/COUNT such as 3/64, or slurm, got '3'"),
-        ("0/4", {}, "shard 0/4: expected a number from 1 to the number of shards, got 0"),
-        ("5/4", {}, "shard 5/4: expected a number from 1 to the number of shards, got 5"),
-        ("slurm", {}, "--shard slurm: expected a job of a Slurm array, got no SLURM_ARRAY_TASK_ID"),
-        (
-            "slurm",
-            {**ARRAY, "SLURM_ARRAY_TASK_COUNT": "2"},
-            "an array that is numbered from 1 or 0 without gaps, such as --array=1-64, got 2 jobs from 1 to 64; "
-            "submit it with --array=1-2; where a part of an array runs again, write --shard ${SLURM",
-        ),
+        ("3", {}, "shard", "'3'"),
+        ("0/4", {}, "shard 0/4", "0"),
+        ("5/4", {}, "shard 5/4", "5"),
+        ("slurm", {}, "shard 'slurm'", "no SLURM_ARRAY_TASK_ID"),
+        ("slurm", {**ARRAY, "SLURM_ARRAY_TASK_COUNT": "2"}, "shard 'slurm'", "2 jobs from 1 to 64"),
     ],
 )
-def test_a_shard_that_cannot_be_is_refused(text: str, environment: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(said)):
+def test_a_shard_that_cannot_be_is_refused(text: str, environment: dict[str, str], item: str, got: str) -> None:
+    with pytest.raises(ConfigError) as raised:
         parse_shard(text, environment)
+    assert (raised.value.item, raised.value.got) == (item, got)
 
 
 def test_without_the_package_ray_its_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,35 +244,30 @@ def test_without_the_package_ray_its_extra_is_named(tmp_path: Path, monkeypatch:
 def test_a_worker_of_another_version_is_named(tmp_path: Path) -> None:
     each = task(tmp_path / "0")
     outcome = read_answer(each, answer(each.to_json(), "9.9"))
-    assert re.search("expected miue 9.9, .* got miue .*; install the same version", str(outcome.error))
+    assert isinstance(outcome.error, ConfigError) and outcome.error.wanted == "miue 9.9"
     assert not each.part.exists()
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "got"),
     [
-        (
-            "...\nModuleNotFoundError: No module named 'miue'\n",
-            "the package miue .*, got .*No module named 'miue'; install",
-        ),
-        (
-            "The node died.",
-            "expected a worker that lives until it is done, got 4 that died, the last by The node died",
-        ),
+        ("...\nModuleNotFoundError: No module named 'miue'\n", "ModuleNotFoundError: No module named 'miue'"),
+        ("The node died.", "4 that died, the last by The node died."),
     ],
 )
-def test_what_ray_cannot_run_is_named(text: str, said: str, tmp_path: Path) -> None:
+def test_what_ray_cannot_run_is_named(text: str, got: str, tmp_path: Path) -> None:
     class RayError(Exception):
         """As Ray's own."""
 
     ray = SimpleNamespace(exceptions=SimpleNamespace(RayError=RayError), get=Mock(side_effect=RayError(text)))
-    assert re.search(said, str(_outcome(ray, None, task(tmp_path / "0")).error))
+    error = _outcome(ray, None, task(tmp_path / "0")).error
+    assert isinstance(error, MiueError) and error.got == got
 
 
 def test_a_part_that_is_not_seen_where_it_was_asked_for_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("miue.tasks.on_ray.SECONDS_TO_APPEAR", 0.0)
+    monkeypatch.setattr("miue.common.tasks.on_ray.SECONDS_TO_APPEAR", 0.0)
     ray = SimpleNamespace(exceptions=SimpleNamespace(RayError=RuntimeError), get=Mock(return_value={"value": 3}))
     error = _outcome(ray, None, task(tmp_path / "0")).error
     assert isinstance(error, StorageError)

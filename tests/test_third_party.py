@@ -15,9 +15,9 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.cli import main
 from miue.common import third_party
+from miue.common.tasks import Task
+from miue.common.tasks.task import answer
 from miue.model.part import find_part
-from miue.tasks import Task
-from miue.tasks.task import answer
 
 WORDS = "--network parts_of_others:FailsInUse --method softmax --set max_epochs=1 --quiet"
 

@@ -29,6 +29,7 @@ from miue.common.devices import lightning_device, torch_device
 from miue.common.errors import NO_ROOM, ConfigError, DataError, StorageError, WriteError, not_readable
 from miue.common.files import atomic_file, atomic_folder
 from miue.common.folder_kinds import PREDICTIONS
+from miue.common.tasks import Executor
 from miue.io.formats.base import refusing
 from miue.io.splits.draw import make_folds
 from miue.io.store import write_store
@@ -41,7 +42,6 @@ from miue.pathology.export.folders import export
 from miue.pathology.tile_files import Tiles, read_tiles, write_features
 from miue.predictions.folder import Predictions
 from miue.selection.cross_validation import cross_validate
-from miue.tasks import Executor
 from miue.training.run_folder import IfExists, clear_run
 from miue.training.trackers import Tracking, opened_loggers
 

@@ -26,12 +26,12 @@ from miue.checks.vanishing import Vanishing, check_vanishing, nested_subsets
 from miue.cli import app
 from miue.common.errors import DataError, ModelError
 from miue.common.tables import read_rows
+from miue.common.tasks import Executor, Task, run_tasks
 from miue.io.store.store import write_store
 from miue.model.folder import SavedConfig, read_config
 from miue.model.training_bags import parts_of_run
 from miue.predictions.folder import read_predictions
 from miue.predictions.provenance import TrainingRecord
-from miue.tasks import Executor, Task, run_tasks
 
 SETTINGS = {"max_epochs": 2, "learning_rate": 1e-3, "seed": 3, "validation_fraction": 0.25}
 

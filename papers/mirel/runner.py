@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from miue.common.locks import locked
+from miue.common.tasks import LOCAL, Executor, Task, run_tasks
 from miue.evaluation import evaluate
-from miue.tasks import LOCAL, Executor, Task, run_tasks
 from papers.mirel.paths import Paths
 from papers.mirel.preset import Preset, preset
 from papers.mirel.results import Result, read_results, results_of, write_results

@@ -16,13 +16,13 @@ from miue.checks.mil_bags import MIL_TESTS, MILTest
 from miue.common.errors import out_of_range, unknown_name
 from miue.common.files import read_json, write_json
 from miue.common.seeds import derive_seed
+from miue.common.tasks import Executor, Task, run_tasks, shares_shown
 from miue.common.text import PrintsAsTable, ResultTable, bar, literal
 from miue.common.values import Option, checked
 from miue.evaluation.auc import LEVEL, Auc
 from miue.model.model import Model
 from miue.model.part import PartLike, find_part
 from miue.model.recipe import DEFAULT_ENCODER, DEFAULT_METHOD, DEFAULT_NETWORK, Recipe
-from miue.tasks import Executor, Task, run_tasks, shares_shown
 from miue.training.callbacks import format_time
 from miue.training.fit import Run
 from miue.training.train import train_recipe

@@ -15,6 +15,7 @@ from miue.checks.slope import Slope, fit_slope
 from miue.common.errors import DataError, lacking
 from miue.common.files import make_folder
 from miue.common.tables import write_rows
+from miue.common.tasks import LOCAL, Executor, run_tasks
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import checked
 from miue.distributions.measures import MEASURES
@@ -24,7 +25,6 @@ from miue.model.recipe import Recipe
 from miue.model.training_bags import PartsOfRun, parts_of_run
 from miue.predictions.folder import read_predictions
 from miue.selection.cross_validation import open_runs
-from miue.tasks import LOCAL, Executor, run_tasks
 
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)
 EPOCHS = ("max_epochs", "stop_patience", "lr_patience")

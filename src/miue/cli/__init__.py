@@ -59,7 +59,7 @@ def run_commands(commands: Typer, program: str) -> None:
         print(f"{program}: interrupted: {interrupted}", file=sys.stderr)
         sys.exit(interrupted.status)
     except Exception as error:
-        from miue.tasks.task import WorkerError
+        from miue.common.tasks import WorkerError
 
         if (short := memory_shortage(error)) is not None:
             print(f"{program}: error: {short}", file=sys.stderr)

@@ -97,9 +97,9 @@ def cross_validate(
 
     Example: miue cross-validate features --labels labels.csv --folds 5 --seeds 42,17 --out cv
     """
+    from miue.common.tasks import parse_shard
     from miue.io.splits.draw import make_folds
     from miue.selection.cross_validation import cross_validate as run
-    from miue.tasks.shards import parse_shard
 
     where = make_executor(executor, jobs, address)
     part = None if shard is None else parse_shard(shard)

@@ -32,9 +32,9 @@ from miue.common.outputs import refuse_existing
 from miue.common.text import plural, say, show_result
 
 if TYPE_CHECKING:
+    from miue.common.tasks import Executor
     from miue.pathology.export.folders import Written
     from miue.predictions.folder import Predictions
-    from miue.tasks import Executor
 
 export_app = typer.Typer(
     cls=Commands,

@@ -13,9 +13,9 @@ from miue.common.errors import ConfigError
 from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS
 
 if TYPE_CHECKING:
+    from miue.common.tasks import Executor
     from miue.common.values import Option, Scalar
     from miue.model.recipe import Recipe
-    from miue.tasks import Executor
 
 LABELS, MODEL, TRAINING, RULES, OUTPUT, RUNNING = (
     "Labels and splits",
@@ -245,7 +245,7 @@ def make_executor(kind: str | None, jobs: int | None, address: str | None) -> Ex
     Raises:
         ConfigError: no such executor, or an option that it does not take.
     """
-    from miue.tasks import Executor
+    from miue.common.tasks import Executor
 
     if kind is None:
         kind = "ray" if address else "processes" if (jobs or 1) > 1 else "local"

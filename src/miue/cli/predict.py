@@ -42,11 +42,10 @@ from miue.common.text import plural, say, show_result
 
 if TYPE_CHECKING:
     from miue.bags.dataset import BagDataset
+    from miue.common.tasks import Executor, Shard
     from miue.model.model import Model
     from miue.model.write_predictions import PredictionRequest
     from miue.predictions.folder import Predictions
-    from miue.tasks import Executor
-    from miue.tasks.shards import Shard
 
 
 @keeps_inputs
@@ -127,10 +126,10 @@ def predict(
     Example: miue predict run new_features --out predictions --export geojson --export heatmap
     """
     from miue.common.devices import torch_device
+    from miue.common.tasks import parse_shard
     from miue.model.model import Model
     from miue.model.write_predictions import PredictionRequest
     from miue.predictions.folder import check_table_format
-    from miue.tasks.shards import parse_shard
 
     one, kinds = None if shard is None else parse_shard(shard), export or []
     where = make_executor(executor, jobs, address)

@@ -11,7 +11,7 @@ from miue.common.errors import DataError, MiueError, StorageError, first_few, fi
 from miue.common.text import plural, say, show_result
 
 if TYPE_CHECKING:
-    from miue.tasks import Executor
+    from miue.common.tasks import Executor
 
 
 def for_each_slide(
@@ -44,8 +44,8 @@ def for_each_slide(
     """
     from miue.common.files import remove_temporaries
     from miue.common.locks import locked, remove_left_lock
+    from miue.common.tasks import Task, run_tasks
     from miue.pathology.tile_files import refuse_other_file
-    from miue.tasks import Task, run_tasks
 
     slides = list_slides(slides)
     refuse_same_names(slides)

@@ -20,6 +20,7 @@ from miue.calibration.calibration import FILE as CALIBRATION
 from miue.common.errors import DataError, first_few
 from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import MODEL
+from miue.common.tasks import Shard
 from miue.common.text import PrintsAsTable, ResultTable
 from miue.common.torch_state import own_torch_state
 from miue.common.values import checked
@@ -40,7 +41,6 @@ from miue.predictions.table import PredictionTable
 from miue.predictions.validation_quantiles import FILE as VALIDATION
 from miue.predictions.validation_quantiles import ValidationQuantiles
 from miue.scores import FeatureDistance
-from miue.tasks import Shard
 
 if TYPE_CHECKING:
     from miue.evaluation import Evaluation

@@ -19,6 +19,7 @@ from miue.bags.segments import BagBatch, Segments
 from miue.common.devices import evaluated_on, torch_device
 from miue.common.errors import DataError, MiueError, lacking
 from miue.common.seeds import derive_seed
+from miue.common.tasks import Shard
 from miue.common.text import bar
 from miue.common.third_party import noting_when
 from miue.common.torch_state import own_torch_state
@@ -30,7 +31,6 @@ from miue.model.encoding import encoded_blocks
 from miue.networks.precision import encoder_precision, say_if_slow
 from miue.predictions.table import PredictionTable
 from miue.scores import InstanceViews
-from miue.tasks import Shard
 
 BATCH_INSTANCES = 4096  # instances of whole bags that are scored together
 

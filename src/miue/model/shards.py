@@ -16,6 +16,7 @@ from miue.calibration import Calibration, decide
 from miue.common.errors import MiueError, StorageError, first_few, not_readable, wrong_type
 from miue.common.files import atomic_folder, file_sha256, read_json, write_json
 from miue.common.folder_kinds import EMPTY_SHARD, PREDICTIONS
+from miue.common.tasks import Shard
 from miue.common.text import bar
 from miue.common.values import check_value, several
 from miue.model.predict import NoReadableBag
@@ -24,7 +25,6 @@ from miue.predictions.provenance import Provenance, ShardOf
 from miue.predictions.stored_instances import StoredInstances
 from miue.predictions.stream import PredictionStream
 from miue.predictions.table import PredictionTable
-from miue.tasks import Shard
 
 FIX = "merge the shards of one prediction: the same run, bags and options"
 

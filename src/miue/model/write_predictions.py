@@ -16,6 +16,7 @@ from miue.common.errors import MiueError
 from miue.common.files import file_sha256, make_folder, read_json, write_json
 from miue.common.locks import locked
 from miue.common.nested import write_nested
+from miue.common.tasks import MOST_SHARDS, Executor, Shard, Task, run_tasks
 from miue.io.file_states import state_of_bags
 from miue.io.handover import describe_bags, find_bags_again, read_handed_over
 from miue.model.folder import MODEL_FILES
@@ -24,7 +25,6 @@ from miue.model.predict import NoReadableBag, batches_of
 from miue.model.shards import EmptyShard, describe_shard, merge_predictions, write_empty_shard
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import ShardOf
-from miue.tasks import MOST_SHARDS, Executor, Shard, Task, run_tasks
 
 BAGS = "bags.safetensors"
 

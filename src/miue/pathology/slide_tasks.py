@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from miue.common.tasks import report_share
 from miue.pathology.patch_encoders import PatchEncoder, check_normalization, network_encoder, plain_encoder
 from miue.pathology.slide_shifts import SlideShift, shift_slide
 from miue.pathology.stain_shifts import StainShift
 from miue.pathology.tiling import Tiling, tile_slide
-from miue.tasks import report_share
 
 
 @lru_cache(1)

@@ -22,6 +22,7 @@ from miue.common.folder_kinds import CROSS_VALIDATION
 from miue.common.locks import locked
 from miue.common.outputs import refuse_taken
 from miue.common.tables import write_rows
+from miue.common.tasks import LOCAL, Executor, Shard, Task, run_tasks
 from miue.common.text import shortened
 from miue.common.values import checked
 from miue.evaluation import evaluate
@@ -30,7 +31,6 @@ from miue.io.splits.splits import Splits
 from miue.model.recipe import Recipe, place_in_recipe
 from miue.predictions.folder import read_predictions
 from miue.selection.summaries import FoldShares, Summaries, Summary, Value, summarize
-from miue.tasks import LOCAL, Executor, Shard, Task, run_tasks
 from miue.training.fit import Run
 from miue.training.job import Job, handed_over, read_job
 from miue.training.plan import Plan, question_negative_class, warn_of_large_pixels

@@ -18,10 +18,10 @@ from torch import Tensor
 from miue.common.errors import StorageError
 from miue.common.files import remove
 from miue.common.tables import read_text_columns, write_rows
+from miue.common.tasks import report_share
 from miue.common.text import literal
 from miue.common.weights import copy_weights, digest, write_tensors
 from miue.methods import Method
-from miue.tasks import report_share
 from miue.training.module import TrainingModule
 
 MIN_DELTA = 1e-6  # an epoch improves when its criterion falls by more than this

@@ -26,11 +26,11 @@ from miue.common.devices import lightning_device
 from miue.common.errors import ConfigError, one_of_two, out_of_range, unknown_name
 from miue.common.nested import read_nested
 from miue.common.processes import is_training_of_slurm, training_rank
+from miue.common.tasks import LOCAL, Executor
 from miue.common.values import Option, check_fields
 from miue.methods import Method
 from miue.model.config import TrainingConfig
 from miue.networks.precision import encoder_precision
-from miue.tasks import LOCAL, Executor
 from miue.training.callbacks import MIN_DELTA, BestWeights, EpochLog, EpochProgress, ReportsShare
 from miue.training.checkpoint import SafetensorsCheckpointIO, epochs_in
 from miue.training.interrupts import StopAfterBatch, interrupts_after_batches

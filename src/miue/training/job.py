@@ -14,10 +14,10 @@ from typing import Any
 from miue.bags.dataset import BagDataset
 from miue.common.files import make_folder
 from miue.common.nested import write_nested
+from miue.common.tasks import Executor
 from miue.io.handover import describe_bags, find_bags_again, read_handed_over
 from miue.io.splits.splits import Splits
 from miue.model.recipe import Recipe
-from miue.tasks import Executor
 
 FILE = "job.safetensors"
 _of_this_process: dict[str, Job] = {}

@@ -10,11 +10,11 @@ from miue.common.errors import ConfigError, one_of_two
 from miue.common.folder_kinds import kind_of
 from miue.common.locks import locked
 from miue.common.outputs import refuse_existing, refuse_taken
+from miue.common.tasks import Task, run_tasks
 from miue.common.values import checked
 from miue.model.folder import read_config
 from miue.model.recipe import Recipe
 from miue.predictions.provenance import TrainingRecord
-from miue.tasks import Task, run_tasks
 from miue.training.fit import Run
 from miue.training.job import Job, handed_over, read_job
 from miue.training.plan import (

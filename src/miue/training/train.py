@@ -21,6 +21,7 @@ from miue.common.devices import torch_device
 from miue.common.errors import ConfigError, DataError, first_repeated, repeated
 from miue.common.files import read_json, write_json
 from miue.common.locks import locked
+from miue.common.tasks import LOCAL, Executor, Task, reporting_part, run_tasks
 from miue.common.text import say, tracked
 from miue.common.third_party import noting_when
 from miue.common.torch_state import own_torch_state
@@ -44,7 +45,6 @@ from miue.model.training_bags import TrainingBags
 from miue.networks.precision import say_if_slow
 from miue.predictions.provenance import TrainingRecord
 from miue.scores import FeatureDistance
-from miue.tasks import LOCAL, Executor, Task, reporting_part, run_tasks
 from miue.training.after_training import act_after_training
 from miue.training.fit import Run, TrainingSummary, fit, read_fitted
 from miue.training.job import Job, handed_over, read_job

@@ -13,12 +13,12 @@ from typing import Any
 from miue.common.errors import DataError, unknown_name
 from miue.common.files import atomic_folder, make_folder, read_json, remove_temporaries, write_json
 from miue.common.folder_kinds import EXPORT
+from miue.common.tasks import ALL, MOST_SHARDS, Executor, Shard, Task, report_share, run_tasks
 from miue.common.text import tracked
 from miue.common.values import checked
 from miue.pathology.export.kinds import KINDS, WriteSlide, check_kinds
 from miue.pathology.export.patches import PatchSizes, file_names, patch_sizes, patches_by_slide
 from miue.predictions.folder import Predictions, check_predictions, read_predictions
-from miue.tasks import ALL, MOST_SHARDS, Executor, Shard, Task, report_share, run_tasks
 
 FORMAT = "miue-export"
 VERSION = 1

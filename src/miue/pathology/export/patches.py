@@ -12,10 +12,10 @@ from miue.bags.cells import one_form
 from miue.bags.classes import numbered_classes
 from miue.bags.coords import Coords, grid_step
 from miue.common.errors import DataError, first_few, unknown_name
+from miue.common.tasks import ALL, Shard
 from miue.common.text import shortened
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable, uncertainty_column
-from miue.tasks import ALL, Shard
 
 SPECIFIED, FROM_FILE, FROM_GRID = "specified", "stated by the features' file", "step of the grid of coords"
 FROM_OTHERS = "the one step of all other slides' grids"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from miue.tasks.executor import EXECUTORS, LOCAL, Executor, run_tasks
-from miue.tasks.shards import ALL, MOST_SHARDS, Shard
-from miue.tasks.task import Task, report_share, reporting_part, shares_shown
+from miue.common.tasks.executor import ALL, EXECUTORS, LOCAL, MOST_SHARDS, Executor, Shard, parse_shard, run_tasks
+from miue.common.tasks.task import Task, WorkerError, report_share, reporting_part, shares_shown
 
 __all__ = [
     "ALL",
@@ -14,6 +13,8 @@ __all__ = [
     "Executor",
     "Shard",
     "Task",
+    "WorkerError",
+    "parse_shard",
     "report_share",
     "reporting_part",
     "run_tasks",

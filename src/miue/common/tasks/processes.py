@@ -7,17 +7,20 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from multiprocessing.connection import wait
 from pathlib import Path
+from queue import SimpleQueue
 
 from miue.common.child_processes import child_environment, describe_exit
 from miue.common.errors import MiueError
-from miue.tasks.task import Outcome, Task, lost_worker, read_answer
+from miue.common.tasks.task import Outcome, Task, answer, lost_worker, read_answer
 
 ATTEMPTS = 3
+INTERRUPTED = 130
 SECONDS_TO_STOP = 60.0  # for a batch and its checkpoint; then a worker is killed
 
 
@@ -79,7 +82,7 @@ class _Worker:
     """A process that runs one task after another."""
 
     def __init__(self, threads: int) -> None:
-        command = [sys.executable, "-P", "-m", "miue.tasks.worker"]
+        command = [sys.executable, "-P", "-m", "miue.common.tasks.processes"]
         try:
             self.process = subprocess.Popen(
                 command,
@@ -89,12 +92,8 @@ class _Worker:
                 env=child_environment(threads),
             )
         except OSError as error:
-            raise MiueError(
-                item="a worker process",
-                wanted=f"{' '.join(command)} to start",
-                got=str(error),
-                fix="lower --jobs, or choose --executor local",
-            ) from error
+            fix = "run fewer jobs, or choose the executor 'local'"
+            raise MiueError(item="a worker process", wanted="it to start", got=str(error), fix=fix) from error
         assert self.process.stdout is not None
         self.answers = self.process.stdout
 
@@ -128,3 +127,33 @@ def _stop(workers: list[_Worker]) -> None:
         for worker in workers:
             worker.process.kill()
             worker.end()
+
+
+def main() -> None:
+    """Run tasks in a worker, lines of JSON on its input, until the input ends or until an interrupt.
+
+    When its input ends, so does the worker, even within a task: the process that wanted the answer has ended.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started it may have ignored it
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a task prints is no answer
+    requests: SimpleQueue[str] = SimpleQueue()
+    threading.Thread(target=_read, args=(requests,), daemon=True).start()
+    try:
+        while True:
+            outcome = answer(json.loads(requests.get()))
+            with suppress(BrokenPipeError):
+                answers.write(json.dumps(outcome).encode() + b"\n")
+                answers.flush()
+    except KeyboardInterrupt:
+        os._exit(INTERRUPTED)
+
+
+def _read(requests: SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        requests.put(line)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

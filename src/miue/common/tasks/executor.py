@@ -1,20 +1,24 @@
-"""Running tasks: what is done is skipped, an error ends the run after the tasks that are running."""
+"""Where tasks run, and which share of them runs in one job of a cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from miue.common.errors import ConfigError, MiueError, StorageError, WriteError, out_of_range, unknown_name
 from miue.common.locks import remove_left_lock
+from miue.common.tasks.task import Outcome, Task, shares_shown
 from miue.common.text import bar, plural
 from miue.common.values import check_fields
-from miue.tasks.task import Outcome, Task, shares_shown
 
 EXECUTORS = ("local", "processes", "ray")
+MOST_SHARDS = 64  # for local workers: they end together, and what all shards share is read seldom
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -40,21 +44,13 @@ class Executor:
         if self.kind not in EXECUTORS:
             raise unknown_name("executor", self.kind, EXECUTORS)
         if self.jobs is not None and self.jobs < 1:
-            raise out_of_range("--jobs", "at least 1", self.jobs)
+            raise out_of_range("jobs", "at least 1", self.jobs)
         if self.kind == "local" and (self.jobs or 1) > 1:
-            raise ConfigError(
-                item="executor 'local'",
-                wanted="one task at a time",
-                got=f"--jobs {self.jobs}",
-                fix="choose --executor processes, or leave --jobs out",
-            )
+            got, fix = f"{self.jobs} jobs", "choose 'processes', or leave jobs out"
+            raise ConfigError(item="executor 'local'", wanted="one task at a time", got=got, fix=fix)
         if self.kind != "ray" and self.address != "auto":
-            raise ConfigError(
-                item="--address",
-                wanted="the executor 'ray' beside it",
-                got=f"executor {self.kind!r}",
-                fix="add --executor ray, or leave it out",
-            )
+            got = f"executor {self.kind!r}"
+            raise ConfigError(item="address", wanted="the executor 'ray'", got=got, fix="leave the address out")
 
     @property
     def is_local(self) -> bool:
@@ -121,32 +117,24 @@ def run_tasks(
                     failed.append(error)
     if failed:
         raise failed[0]
-    _refuse_removed([task.part for task in tasks if task.part not in left_out])
-    return values
-
-
-def _refuse_removed(parts: Sequence[Path]) -> None:
-    """Raise where a part is no longer there: those that come after it make its folder again, without it.
-
-    Raises:
-        StorageError: one is not.
-    """
-    if removed := [part for part in parts if not part.exists()]:
+    parts = [task.part for task in tasks if task.part not in left_out]
+    if removed := [part for part in parts if not part.exists()]:  # later tasks make a folder again, without it
         raise StorageError(
             item=repr(str(removed[0])),
             wanted="what was written there",
             got=f"none: {len(removed):,} of {plural(len(parts), 'output')} removed meanwhile",
-            fix="give the same command again, and let nothing remove them while that runs",
+            fix="run this again",
         )
+    return values
 
 
 def _runner(executor: Executor) -> Callable[[Iterator[Task]], Iterator[Outcome]]:
     if executor.kind == "ray":
-        from miue.tasks.on_ray import run_on_ray
+        from miue.common.tasks.on_ray import run_on_ray
 
         return partial(run_on_ray, jobs=executor.jobs, address=executor.address)
     if executor.kind == "processes":
-        from miue.tasks.processes import run_in_processes
+        from miue.common.tasks.processes import run_in_processes
 
         return partial(run_in_processes, jobs=executor.jobs)
     return _run_here
@@ -159,3 +147,77 @@ def _run_here(tasks: Iterator[Task]) -> Iterator[Outcome]:
         except MiueError as error:
             outcome = Outcome(task, error=error)
         yield outcome
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of several equal parts of a piece of work.
+
+    Attributes:
+        number: which, from 1.
+        count: how many there are.
+
+    Raises:
+        ConfigError: no such number.
+    """
+
+    number: int
+    count: int
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not 1 <= self.number <= self.count:
+            raise out_of_range(f"shard {self}", f"a number from 1 to {self.count}", self.number)
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    def share(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Return the items of this shard, consecutive ones; shards differ by one item at most.
+
+        >>> [list(Shard(number, 3).share("abcde")) for number in (1, 2, 3)]
+        [['a'], ['b', 'c'], ['d', 'e']]
+        """
+        ends = [len(items) * number // self.count for number in (self.number - 1, self.number)]
+        return items[ends[0] : ends[1]]
+
+
+ALL = Shard(1, 1)
+"""The only shard: the whole piece of work."""
+
+
+def parse_shard(text: str, environment: Mapping[str, str] = os.environ) -> Shard:
+    """Return the shard that an option names.
+
+    Args:
+        text: "3/64", or "slurm" for the job of a Slurm array, whose jobs are numbered from 1 or 0 without gaps.
+        environment: of the process.
+
+    Raises:
+        ConfigError: neither, no such shard, no array, or one that is numbered otherwise.
+
+    >>> parse_shard("3/64")
+    Shard(number=3, count=64)
+    """
+    if text == "slurm":
+        return _slurm_shard(environment)
+    match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+    if match is None:
+        raise out_of_range("shard", "NUMBER/COUNT such as 3/64, or slurm", text)
+    return Shard(int(match[1]), int(match[2]))
+
+
+def _slurm_shard(environment: Mapping[str, str]) -> Shard:
+    """Return the shard of this job; a part of an array that runs again does not say how many there were."""
+    names = [f"SLURM_ARRAY_TASK_{name}" for name in ("ID", "MIN", "MAX", "COUNT")]
+    texts = [environment.get(name, "") for name in names]
+    fix = "submit the script with sbatch --array=1-64, or write ${SLURM_ARRAY_TASK_ID}/64 where a part runs again"
+    if not all(text.isdecimal() for text in texts):
+        missing = next(name for name, text in zip(names, texts, strict=True) if not text.isdecimal())
+        got = f"no {missing}" if missing not in environment else f"{missing} is {environment[missing]!r}"
+        raise ConfigError(item="shard 'slurm'", wanted="a job of a Slurm array", got=got, fix=fix)
+    number, first, last, count = map(int, texts)
+    if first > 1 or last - first + 1 != count:
+        got, wanted = f"{plural(count, 'job')} from {first} to {last}", "numbers from 1 or 0 without gaps"
+        raise ConfigError(item="shard 'slurm'", wanted=wanted, got=got, fix=fix)
+    return Shard(number - first + 1, count)

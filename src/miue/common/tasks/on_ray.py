@@ -14,7 +14,7 @@ from typing import Any
 
 from miue.common.errors import ConfigError, not_shared
 from miue.common.extras import import_extra
-from miue.tasks.task import Outcome, Task, answer, lost_worker, read_answer
+from miue.common.tasks.task import Outcome, Task, answer, lost_worker, read_answer
 
 RETRIES = 3
 AUTO = "auto"
@@ -82,13 +82,9 @@ def _connect(ray: Any, address: str) -> None:
             socket.create_connection((host, int(port)), SECONDS_TO_CONNECT).close()  # Ray itself tries for minutes
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise ConfigError(
-            item=f"Ray cluster at {address!r}",
-            wanted="a cluster that runs",
-            got=str(error).strip().split("\n")[0],
-            fix="start one with 'ray start --head' and 'ray start --address HOST:6379' on the other machines, or "
-            "pass the HOST:6379 of one that runs as --address",
-        ) from error
+        item, got = f"Ray cluster at {address!r}", str(error).strip().split("\n")[0]
+        fix = "start one with 'ray start', or pass the HOST:6379 of one that runs"
+        raise ConfigError(item=item, wanted="a cluster that runs", got=got, fix=fix) from error
 
 
 def _room(ray: Any, jobs: int | None) -> tuple[int, int]:
@@ -113,14 +109,9 @@ def _outcome(ray: Any, done: Any, task: Task) -> Outcome:
         said = str(error).strip()
         if "ModuleNotFoundError" not in said:
             return lost_worker(task, RETRIES + 1, said.split("\n")[0])
-        missing = said[said.rindex("ModuleNotFoundError") :].split("\n")[0]
-        lacking = ConfigError(
-            item="a node of the Ray cluster",
-            wanted="the package miue and all that it needs",
-            got=missing,
-            fix="install the same version of miue on every node",
-        )
-        return Outcome(task, error=lacking)
+        got, fix = said[said.rindex("ModuleNotFoundError") :].split("\n")[0], "install miue on every node"
+        item, wanted = "a node of the Ray cluster", "the package miue and all that it needs"
+        return Outcome(task, error=ConfigError(item=item, wanted=wanted, got=got, fix=fix))
 
 
 def _seen_here(outcome: Outcome) -> Outcome:

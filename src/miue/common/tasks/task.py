@@ -57,14 +57,8 @@ class Task:
 
     def to_json(self) -> dict[str, Any]:
         """Return the task as JSON values."""
-        return {
-            "name": self.name,
-            "function": self.function,
-            "arguments": dict(self.arguments),
-            "part": str(self.part),
-            "again": self.again,
-            "output": None if self.output is None else str(self.output),
-        }
+        paths = {"part": str(self.part), "output": self.output and str(self.output)}
+        return {**vars(self), "arguments": dict(self.arguments), **paths}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Task:
@@ -97,12 +91,8 @@ def answer(request: Mapping[str, Any], miue: str = "", import_from: Sequence[str
     sys.path.extend(folder for folder in import_from if folder not in sys.path)
     try:
         if miue not in ("", version("miue")):
-            raise ConfigError(
-                item=f"the worker on {platform.node()!r}",
-                wanted=f"miue {miue}, as in the process that started it",
-                got=f"miue {version('miue')}",
-                fix="install the same version of miue on every machine",
-            )
+            item, fix = f"the worker on {platform.node()!r}", "install the same version of miue on every machine"
+            raise ConfigError(item=item, wanted=f"miue {miue}", got=f"miue {version('miue')}", fix=fix)
         return {"value": Task.from_json(request).run()}
     except MiueError as error:
         return {"error": error_to_json(error)}
@@ -124,13 +114,9 @@ def read_answer(task: Task, said: Mapping[str, Any]) -> Outcome:
 
 def lost_worker(task: Task, attempts: int, how: str) -> Outcome:
     """Return the outcome of a task whose worker died each time."""
-    error = MiueError(
-        item=task.name,
-        wanted="a worker that lives until it is done",
-        got=f"{attempts} that died, the last by {how}",
-        fix="see whether memory is short, then lower --jobs; finished parts are kept",
-    )
-    return Outcome(task, error=error)
+    wanted, got = "a worker that lives until it is done", f"{attempts} that died, the last by {how}"
+    fix = "run fewer jobs if memory is short; finished parts are kept"
+    return Outcome(task, error=MiueError(item=task.name, wanted=wanted, got=got, fix=fix))
 
 
 def report_share(share: float) -> None:

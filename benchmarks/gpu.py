@@ -37,7 +37,7 @@ from miue.model.contract import DataContract
 from miue.model.feature_scores import DistanceScores, fit_distances
 from miue.model.predict import predict
 from miue.model.recipe import Recipe
-from miue.networks.precision import PRECISIONS, encoder_precision
+from miue.networks import PRECISIONS, encoder_precision
 from miue.training.module import optimizer_and_schedule
 
 REPETITIONS = 5

@@ -42,7 +42,7 @@ from miue.model.config import build_method
 from miue.model.contract import DataContract
 from miue.model.predict import predict
 from miue.model.recipe import Recipe
-from miue.networks.precision import PRECISIONS, encoder_precision
+from miue.networks import PRECISIONS, encoder_precision
 
 WIDTH, ATTENTION = 512, 256
 IMAGE, OF_LENET = (28, 28, 1), 800

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from miue.bags.segments import BagBatch, Segments, segment_mean
 from miue.methods import DeepEnsemble, Softmax
-from miue.networks import MILNetwork
-from miue.networks.base import Projection, Scores
+from miue.networks import MILNetwork, Projection, Scores
 from miue.networks.encoders import Encoder
 from miue.scores import Mahalanobis
 

@@ -17,7 +17,7 @@ from miue.bags.augmentation import augmented, rotate_flip
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch, Segments
 from miue.common.errors import ConfigError
-from miue.networks.encoders.compact import CompactCNN
+from miue.networks.encoders import CompactCNN
 from miue.sklearn import MILUncertaintyClassifier
 
 DTYPES = (torch.uint8, torch.float32, torch.float16)

@@ -157,7 +157,7 @@ def test_features_that_those_of_a_large_unit_hide_are_warned_of(large: float, sc
         encoder.learn_inputs([values])
     found = [str(one.message) for one in shown if "encoder.scaling=each" in str(one.message)]
     assert len(found) == warned
-    assert all(text.startswith("3 of 4 features that vary do so by less than 0.001") for text in found)
+    assert all(text.startswith("3 of 4 features vary") for text in found)
 
 
 def test_a_few_features_that_hardly_vary_are_not_warned_of() -> None:

@@ -15,8 +15,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.segments import Segments, segment_mean
 from miue.common.errors import ConfigError, DataError, ModelError
 from miue.methods import Softmax
-from miue.networks import MILNetwork, Scores
-from miue.networks.adapter import BagModuleNetwork
+from miue.networks import BagModuleNetwork, MILNetwork, Scores
 from miue.networks.encoders import Identity
 from miue.training.first_look import look_at_network
 
@@ -104,12 +103,6 @@ class RootOfZero(Plain):
         return (0 * super().forward(bag)).sqrt()
 
 
-class BatchNorm(Plain):
-    def __init__(self, in_features: int, num_classes: int) -> None:
-        super().__init__(in_features, num_classes)
-        self.layer = nn.Sequential(nn.BatchNorm1d(in_features), self.layer)  # type: ignore[assignment]
-
-
 class OverAll(MILNetwork):
     """Attention over all instances of a batch, whatever bag they are of."""
 
@@ -160,7 +153,6 @@ class Centers(nn.Module):
             "network 'OverAll': expected the same for a bag alone .* pool over each bag by seg",
         ),
         ({"network": "mean", "encoder": Centers}, "encoder 'Centers': expected the same for a bag alone"),
-        ({"network": BatchNorm}, "network 'BatchNorm': expected layers .* on a bag of one .*; use nn.LayerNorm"),
     ],
 )
 def test_a_network_that_would_spoil_its_results_is_refused(

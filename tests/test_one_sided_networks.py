@@ -22,7 +22,7 @@ from miue.evidence import residual_log_evidence
 from miue.methods import METHODS, DensityAwareEDL
 from miue.networks import OneSidedNetwork, initialize
 from miue.networks.encoders import MLP
-from miue.networks.one_sided_noisy_or import noisy_or
+from miue.networks.one_sided import noisy_or
 
 MONOTONE = ["one-sided-max", "one-sided-log-sum-exp", "one-sided-noisy-or"]
 SIZES = [3, 1, 4, 2]

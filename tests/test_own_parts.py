@@ -25,8 +25,7 @@ from miue.methods import Softmax
 from miue.model.config import build_method
 from miue.model.contract import DataContract
 from miue.model.recipe import Recipe
-from miue.networks import NETWORKS
-from miue.networks.adapter import BagModuleNetwork
+from miue.networks import NETWORKS, BagModuleNetwork
 from miue.networks.encoders import ENCODERS, MLP, Identity
 from miue.scores import Mahalanobis
 

@@ -13,8 +13,7 @@ from test_large_bags import method_of
 import miue
 from miue.common.devices import has_bfloat16
 from miue.common.errors import ConfigError
-from miue.networks.base import MILNetwork
-from miue.networks.precision import encoder_precision
+from miue.networks import MILNetwork, encoder_precision
 
 
 @pytest.mark.parametrize(("name", "network"), FITTING)

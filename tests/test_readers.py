@@ -251,9 +251,7 @@ def test_a_file_that_is_still_written_is_named_and_one_without_locks_is_read(
     path = made_files.clam(tmp_path, "s", FEATURES)
     with path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # as HDF5 locks what it writes
-        with pytest.raises(
-            DataError, match=r"s\.h5': expected a file that no process writes"
-        ):
+        with pytest.raises(DataError, match=r"s\.h5': expected a file that no process writes"):
             contents_of(path)
         for error in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
             monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(error, "no locks")))

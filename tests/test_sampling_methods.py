@@ -28,10 +28,8 @@ from miue.model.config import member_seeds
 from miue.model.options import options_of_module
 from miue.model.part import Part, PartLike
 from miue.model.predict import predict
-from miue.networks import initialize
-from miue.networks.attention import AttentionNetwork
-from miue.networks.encoders.mlp import MLP
-from miue.networks.initialization import seeded
+from miue.networks import AttentionNetwork, initialize, seeded
+from miue.networks.encoders import MLP
 from miue.predictions.folder import read_predictions
 from miue.training.run_folder import IfExists
 

@@ -13,8 +13,7 @@ from miue.methods import DeepEnsemble, MCDropout
 from miue.methods.base import Method
 from miue.model import draws
 from miue.model.predict import predict
-from miue.networks import AttentionNetwork
-from miue.networks.adapter import ModuleEncoder
+from miue.networks import AttentionNetwork, ModuleEncoder
 from miue.networks.encoders import MLP, AlexNet, CompactCNN, Encoder, LeNet
 
 

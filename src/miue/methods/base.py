@@ -23,7 +23,7 @@ from miue.methods.returned import (
     check_scores,
     naming_method,
 )
-from miue.networks.base import InstanceEstimator, MILNetwork, Projection, Scores, join
+from miue.networks import InstanceEstimator, MILNetwork, Projection, Scores, join
 
 ATTENTION, BAG_OF_ONE, RESIDUAL = "attention", "bag-of-one", "residual"
 

@@ -19,8 +19,7 @@ from miue.distributions import Categorical
 from miue.methods.base import ATTENTION, BAG_OF_ONE, BatchPrediction, Method
 from miue.methods.mc_dropout import positive_count, seed_torch
 from miue.methods.softmax import Softmax
-from miue.networks.attention import AttentionNetwork
-from miue.networks.base import MILNetwork
+from miue.networks import AttentionNetwork, MILNetwork
 
 PRIOR_MEAN = (-5.0, 0.0)  # of the attention score's logit in negative and in positive bags
 PRIOR_LOG_VARIANCE = (-1.0, 3.0)

@@ -20,7 +20,7 @@ from miue.common.values import Option, check_option, unknown_option
 from miue.distributions import PredictiveDistribution, to_dirichlet
 from miue.methods.base import Method
 from miue.methods.mc_dropout import positive_count
-from miue.networks.base import MILNetwork
+from miue.networks import MILNetwork
 
 DEFAULT_MEMBER = "softmax"
 

@@ -16,7 +16,7 @@ from miue.distributions import Dirichlet, PredictiveDistribution
 from miue.evidence import clamped_exponential
 from miue.evidence.losses import kl_penalty, squared_error
 from miue.methods.base import BatchPrediction, Method
-from miue.networks.base import MILNetwork
+from miue.networks import MILNetwork
 
 LIMITS = (exp(-80), exp(80))  # of alpha, so that single precision has room for every measure of it
 

@@ -13,7 +13,7 @@ from miue.distributions import Dirichlet, PredictiveDistribution
 from miue.evidence import ACTIVATIONS, to_alpha
 from miue.evidence.losses import EvidentialLoss
 from miue.methods.base import Method
-from miue.networks.base import MILNetwork
+from miue.networks import MILNetwork
 
 
 class FisherEDL(Method):

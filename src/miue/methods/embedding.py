@@ -13,7 +13,7 @@ from miue.common.devices import evaluating
 from miue.common.errors import ConfigError, MiueError
 from miue.common.returned import class_name, is_of_others
 from miue.methods.softmax import Softmax
-from miue.networks.base import MILNetwork
+from miue.networks import MILNetwork
 
 
 class EmbeddingMethod(Softmax):

@@ -16,8 +16,8 @@ from miue.common.errors import ConfigError, out_of_range
 from miue.distributions import PredictiveDistribution
 from miue.distributions.gaussian_logits import contrast_basis, softmax_of_gaussian
 from miue.methods.embedding import EmbeddingMethod
-from miue.networks.base import MILNetwork
-from miue.networks.encoders.identity import Identity
+from miue.networks import MILNetwork
+from miue.networks.encoders import Identity
 
 MOST_WEIGHTS = 8192  # of the last layer; the covariance holds their square
 PRIOR_RANGE = (1e-4, 1e6)

@@ -14,7 +14,7 @@ from miue.common.errors import ConfigError
 from miue.common.returned import class_name
 from miue.methods.base import Method
 from miue.methods.softmax import Softmax
-from miue.networks.base import MILNetwork
+from miue.networks import MILNetwork
 
 
 class MCDropout(Softmax):

@@ -18,7 +18,7 @@ from miue.evidence.weak_supervision import STRATEGIES, instance_weights, supervi
 from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL
 from miue.methods.edl import FisherEDL
 from miue.methods.routing import AUTO, Routing
-from miue.networks.base import MILNetwork, Projection, instance_logits_of_features, join
+from miue.networks import MILNetwork, Projection, instance_logits_of_features, join
 
 
 class MIREL(FisherEDL):

@@ -13,7 +13,7 @@ from miue.common.errors import out_of_range, unknown_name
 from miue.distributions import Dirichlet, PredictiveDistribution
 from miue.evidence import ACTIVATIONS
 from miue.methods.base import Method
-from miue.networks.base import MILNetwork
+from miue.networks import MILNetwork
 
 
 class RelaxedEDL(Method):

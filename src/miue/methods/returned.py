@@ -13,7 +13,7 @@ from miue.common.double_precision import in_double
 from miue.common.errors import DataError, ModelError
 from miue.common.returned import class_name, describe_returned
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
-from miue.networks.base import MILNetwork, Projection, Scores
+from miue.networks import MILNetwork, Projection, Scores
 
 TOLERANCE = 1e-3  # of the sum of probabilities, as of a ``Categorical``
 KINDS = (Categorical, Draws, Dirichlet)  # no classes derived from them: what is read back is one of these

@@ -18,7 +18,7 @@ from miue.common.values import Width
 from miue.distributions import PredictiveDistribution
 from miue.distributions.gaussian_logits import contrast_basis, softmax_of_gaussian
 from miue.methods.embedding import EmbeddingMethod
-from miue.networks.base import MILNetwork
+from miue.networks import MILNetwork
 
 ROWS = 4096
 

@@ -17,8 +17,7 @@ from miue.common.values import Option
 from miue.methods import Method
 from miue.model.options import check_options
 from miue.model.part import Part
-from miue.networks import MILNetwork
-from miue.networks.adapter import BagModuleNetwork, ModuleEncoder
+from miue.networks import BagModuleNetwork, MILNetwork, ModuleEncoder
 from miue.networks.encoders import Encoder
 
 TOO_LARGE = (RuntimeError, OverflowError, MemoryError)

@@ -19,9 +19,7 @@ from miue.model.build import assemble, redraw, weights_to_keep
 from miue.model.contract import DataContract
 from miue.model.options import options_of_module
 from miue.model.part import Part, find_part, saved_part
-from miue.networks import initialize
-from miue.networks.initialization import seeded
-from miue.networks.precision import Precision
+from miue.networks import Precision, initialize, seeded
 
 
 class Component(BaseModel):

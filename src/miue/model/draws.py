@@ -16,7 +16,7 @@ from miue.common.seeds import derive_seed
 from miue.distributions import PredictiveDistribution
 from miue.methods import BatchPrediction, Method
 from miue.model.encoding import CHUNK_FEATURES, chunk_size, encoded_blocks, fits_a_block
-from miue.networks.base import join
+from miue.networks import join
 
 COPIED_INSTANCES = 4096  # instances of the copies of a bag that are drawn together
 SHARED_NUMBERS = 1 << 26  # numbers (256 MiB) held of what draws share: 65,536 vectors of 1,024

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from miue.networks.base import join
+from miue.networks import join
 
 CHUNK_IMAGES = 128  # images encoded at once: their activations stay in a CPU's cache
 CHUNK_FEATURES = 4096  # feature vectors encoded, projected and scored at once, likewise

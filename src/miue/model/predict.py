@@ -28,7 +28,7 @@ from miue.methods import BatchPrediction, Method
 from miue.methods.returned import check_distribution, naming_method, no_pass
 from miue.model.draws import draws_of_each
 from miue.model.encoding import encoded_blocks
-from miue.networks.precision import encoder_precision, say_if_slow
+from miue.networks import encoder_precision, say_if_slow
 from miue.predictions.table import PredictionTable
 from miue.scores import InstanceViews
 

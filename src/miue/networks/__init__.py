@@ -4,29 +4,51 @@ from __future__ import annotations
 
 from miue.common.parts import NETWORKS as _NETWORKS
 from miue.common.registry import Registry
-from miue.networks.attention import AttentionNetwork
-from miue.networks.base import MILNetwork, NetworkOutput, Scores
+from miue.networks.adapter import BagModuleNetwork, ModuleEncoder
+from miue.networks.attention import AttentionNetwork, GatedAttentionNetwork
+from miue.networks.base import (
+    PRECISIONS,
+    InstanceEstimator,
+    MILNetwork,
+    NetworkOutput,
+    Precision,
+    Projection,
+    Scores,
+    encoder_precision,
+    instance_logits_of_features,
+    join,
+    say_if_slow,
+)
 from miue.networks.dual_stream import DualStreamNetwork
-from miue.networks.gated_attention import GatedAttentionNetwork
-from miue.networks.initialization import initialize
-from miue.networks.max import MaxNetwork
-from miue.networks.mean import MeanNetwork
+from miue.networks.initialization import initialize, seeded
 from miue.networks.one_sided import OneSidedNetwork
 from miue.networks.padded import PaddedNetwork
+from miue.networks.pooling import MaxNetwork, MeanNetwork
 
 NETWORKS: Registry[type[MILNetwork]] = _NETWORKS
 
 __all__ = [
     "NETWORKS",
+    "PRECISIONS",
     "AttentionNetwork",
+    "BagModuleNetwork",
     "DualStreamNetwork",
     "GatedAttentionNetwork",
+    "InstanceEstimator",
     "MILNetwork",
     "MaxNetwork",
     "MeanNetwork",
+    "ModuleEncoder",
     "NetworkOutput",
     "OneSidedNetwork",
     "PaddedNetwork",
+    "Precision",
+    "Projection",
     "Scores",
+    "encoder_precision",
     "initialize",
+    "instance_logits_of_features",
+    "join",
+    "say_if_slow",
+    "seeded",
 ]

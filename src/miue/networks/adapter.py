@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -14,9 +14,10 @@ from torch.nn.parameter import is_lazy
 
 from miue.bags.segments import Segments
 from miue.common.errors import ModelError
-from miue.common.returned import describe_returned
+from miue.common.returned import class_name, describe_returned
 from miue.networks.base import MILNetwork, Projection, Scores
-from miue.networks.encoders.base import Encoder, check_features
+from miue.networks.encoders import Encoder
+from miue.networks.encoders.base import check_features
 
 ONES_AT_ONCE = 4096
 
@@ -67,7 +68,7 @@ class BagModuleNetwork(MILNetwork):
             if logits is not None:
                 return Scores(self._checked(logits, (len(features),)), None)
         sizes = [1] * len(features) if segments.are_singletons else segments.sizes.tolist()
-        return Scores(torch.stack([self._checked(self._run(bag)) for bag in features.split(sizes)]), None)
+        return Scores(torch.stack([self._checked(self.module(bag)) for bag in features.split(sizes)]), None)
 
     def _score_together(self, features: Float[Tensor, "N D"]) -> object:
         """Return the logits of bags of one from one call; where that fails, None, with all as it was before.
@@ -78,7 +79,10 @@ class BagModuleNetwork(MILNetwork):
         self._tried.add(self.training)
         buffers = list(self.module.buffers()) if is_new else []
         values, versions = [buffer.clone() for buffer in buffers], [buffer._version for buffer in buffers]
-        drawn = _generator_states(features.device) if is_new else []
+        states = [(torch.set_rng_state, torch.get_rng_state())] if is_new else []
+        if is_new and features.is_cuda:
+            cuda = partial(torch.cuda.set_rng_state, device=features.device)
+            states.append((cuda, torch.cuda.get_rng_state(features.device)))
         try:
             vectorized = torch.vmap(self.module, randomness="different", chunk_size=ONES_AT_ONCE)
             with _keeping_attributes(self.module), warnings.catch_warnings():
@@ -93,49 +97,20 @@ class BagModuleNetwork(MILNetwork):
         with torch.no_grad():
             for buffer, value in zip(buffers, values, strict=True):
                 buffer.copy_(value)
-        for restore, state in drawn:
+        for restore, state in states:
             restore(state)
         return None
-
-    def _run(self, bag: Float[Tensor, "n D"]) -> object:
-        """Return what the module returns for one bag.
-
-        Raises:
-            ModelError: batch normalization in training over a bag of one instance.
-        """
-        try:
-            return self.module(bag)
-        except ValueError as error:
-            if len(bag) > 1 or not self.training or not self._normalizes_batches:
-                raise
-            raise ModelError(
-                item=f"network {type(self.module).__name__!r}",
-                wanted="layers that can be trained on a bag of one instance, as each instance is scored",
-                got=f"batch normalization ({error})",
-                fix="use nn.LayerNorm, or normalize in an encoder, which sees all bags of a batch",
-            ) from error
 
     def _checked(self, logits: object, bags: tuple[int, ...] = ()) -> Tensor:
         """Return what the module returned for one bag, or for several at once, where it has the right shape."""
         if isinstance(logits, Tensor) and tuple(logits.shape) == (*bags, self.score_width):
             return logits
-        each = "one score per class"
-        if self.score_width != self.num_classes:
-            each = f"for this method {self.score_width} scores per bag, its score_width"
         raise ModelError(
-            item=f"network {type(self.module).__name__!r}",
+            item=f"network {class_name(self)!r}",
             wanted=f"logits of shape ({self.score_width},) for one bag with features of shape (n, D)",
             got=describe_returned(logits, len(bags)),
-            fix=f"return {each}, without a batch axis, and nothing else",
+            fix="return one score per class (for this method score_width scores), without a batch axis",
         )
-
-
-def _generator_states(device: torch.device) -> list[tuple[Callable[[Tensor], None], Tensor]]:
-    """Return the states of torch's generators that a module on this device draws from, and what restores each."""
-    states: list[tuple[Callable[[Tensor], None], Tensor]] = [(torch.set_rng_state, torch.get_rng_state())]
-    if device.type == "cuda":
-        states.append((partial(torch.cuda.set_rng_state, device=device), torch.cuda.get_rng_state(device)))
-    return states
 
 
 @contextmanager
@@ -150,11 +125,8 @@ def _keeping_attributes(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         for store, values in zip(stores, before, strict=True):
-            if any(store.get(name, store) is not value for name, value in values.items()) or len(store) > len(
-                values
-            ):
-                store.clear()
-                store.update(values)
+            store.clear()
+            store.update(values)
 
 
 class ModuleEncoder(Encoder):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float, Shaped
@@ -12,13 +13,19 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from miue.bags.segments import Segments, as_float
-from miue.common.errors import ConfigError
+from miue.common.devices import has_bfloat16
+from miue.common.errors import ConfigError, unknown_name
 from miue.common.returned import class_name, refusing_changes
-from miue.networks.encoders.base import Encoder, check_features
+from miue.common.text import say
+from miue.networks.encoders import Encoder
+from miue.networks.encoders.base import check_features
 
 ENCODED_AT_ONCE = 1 << 27  # numbers of input: 262,144 vectors of 512
 VECTORS_IN_CACHE = 2048  # what layers compute of them is still in a CPU's cache for the next layer
 FEWEST_SPLIT = 16_384  # vectors; of 512 numbers 32 MB, beyond which the C library takes new memory each time
+
+Precision = Literal["float32", "bf16-mixed"]
+PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 Projection = tuple[Tensor, ...]
 """What a network computes for each instance alone, as tensors (N, …); their meaning is up to the network."""
@@ -103,12 +110,10 @@ class MILNetwork(nn.Module, ABC):
         layers = [m for m in self.modules() if isinstance(m, nn.Linear) and m not in encoder]
         if layers and layers[-1].out_features == self.num_classes:
             return layers[-1]
-        raise ConfigError(
-            item=f"network {class_name(self)!r}",
-            wanted=f"a last layer: a linear layer with {self.num_classes} outputs, defined after all others",
-            got=repr(layers[-1]) if layers else "no linear layer after the encoder",
-            fix="override the property last_layer of the network, or choose another network or method",
-        )
+        wanted = f"a last linear layer with {self.num_classes} outputs, defined after all others"
+        got = repr(layers[-1]) if layers else "no linear layer after the encoder"
+        fix = "override the property last_layer of the network, or choose another method"
+        raise ConfigError(item=f"network {class_name(self)!r}", wanted=wanted, got=got, fix=fix)
 
     def encode(self, instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
         """Return the features h of each instance.
@@ -223,3 +228,37 @@ def instance_logits_of_features(network: MILNetwork, features: Float[Tensor, "N 
     frozen = {name: parameter.detach() for name, parameter in estimator.named_parameters()}
     logits: Tensor = torch.func.functional_call(estimator, frozen, (features,))
     return logits
+
+
+def say_if_slow(precision: str, device: torch.device) -> None:
+    """Say that bfloat16 is asked for on a device that has no instructions for it."""
+    if precision == "bf16-mixed" and not has_bfloat16(device):
+        say(f"bf16-mixed: this {device.type} has no instructions for bfloat16 and will be slow", err=True)
+
+
+@contextmanager
+def encoder_precision(module: nn.Module, precision: str) -> Iterator[None]:
+    """Let the encoders in ``module`` compute in ``precision`` within the block.
+
+    Weights, pooling, logits, evidence and losses are float32 in either case: evidence grows exponentially with
+    logits, and bfloat16 has 8 significant bits.
+
+    Args:
+        module: a network, or a method with one or several.
+        precision: "float32", or "bf16-mixed" for matrix products and convolutions in bfloat16, faster on devices
+            with instructions for it.
+
+    Raises:
+        ConfigError: another name.
+    """
+    if precision not in PRECISIONS:
+        raise unknown_name("precision", precision, PRECISIONS)
+    networks = [network for network in module.modules() if isinstance(network, MILNetwork)]
+    before = [network.encodes_in_bfloat16 for network in networks]
+    for network in networks:
+        network.encodes_in_bfloat16 = precision == "bf16-mixed"
+    try:
+        yield
+    finally:
+        for network, was in zip(networks, before, strict=True):
+            network.encodes_in_bfloat16 = was

@@ -13,7 +13,7 @@ from miue.bags.segments import Segments, segment_argmax, segment_products, segme
 from miue.common.errors import unknown_name
 from miue.common.values import Width
 from miue.networks.base import MILNetwork, Projection, Scores
-from miue.networks.encoders.base import Encoder
+from miue.networks.encoders import Encoder
 
 InitialWeights = Literal["normal", "uniform"]
 

@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from miue.common.errors import ConfigError
+from miue.common.errors import out_of_range
 from miue.common.extras import import_extra
 from miue.common.values import Rate, Width
-from miue.networks.encoders.base import Encoder
+from miue.networks.encoders import Encoder
 from miue.networks.padded import PaddedNetwork
 
 Padded = tuple[Float[Tensor, "b C"], Float[Tensor, "b L K"] | None]
@@ -138,12 +138,8 @@ class TorchmilTransMIL(PaddedNetwork):
     ) -> None:
         super().__init__(encoder, num_classes)
         if n_layers < 2 or hidden % n_heads:
-            raise ConfigError(
-                item="network 'torchmil-transmil'",
-                wanted="at least 2 layers and a width that the heads divide",
-                got=f"n_layers={n_layers}, hidden={hidden}, n_heads={n_heads}",
-                fix="change these options",
-            )
+            wanted, got = "at least 2 layers and a width that n_heads divides", (n_layers, hidden, n_heads)
+            raise out_of_range("n_layers, hidden and n_heads of 'torchmil-transmil'", wanted, got)
         self.model = torchmil_model("TransMIL")(
             (encoder.out_features,),
             att_dim=hidden,

@@ -13,7 +13,7 @@ from miue.common.devices import evaluated_on, torch_device
 from miue.common.errors import ConfigError
 from miue.methods import Method
 from miue.model.predict import BATCH_INSTANCES
-from miue.networks.initialization import seeded
+from miue.networks import seeded
 
 
 def act_after_training(method: Method, bags: BagDataset, seed: int, device: str = "auto") -> None:

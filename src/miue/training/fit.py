@@ -30,7 +30,7 @@ from miue.common.tasks import LOCAL, Executor
 from miue.common.values import Option, check_fields
 from miue.methods import Method
 from miue.model.config import TrainingConfig
-from miue.networks.precision import encoder_precision
+from miue.networks import encoder_precision
 from miue.training.callbacks import MIN_DELTA, BestWeights, EpochLog, EpochProgress, ReportsShare
 from miue.training.checkpoint import SafetensorsCheckpointIO, epochs_in
 from miue.training.interrupts import StopAfterBatch, interrupts_after_batches

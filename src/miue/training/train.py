@@ -42,7 +42,7 @@ from miue.model.recipe import (
     place_of,
 )
 from miue.model.training_bags import TrainingBags
-from miue.networks.precision import say_if_slow
+from miue.networks import say_if_slow
 from miue.predictions.provenance import TrainingRecord
 from miue.scores import FeatureDistance
 from miue.training.after_training import act_after_training

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from miue.common.parts import ENCODERS as _ENCODERS
 from miue.common.registry import Registry
-from miue.networks.encoders.alexnet import AlexNet
 from miue.networks.encoders.base import Encoder
-from miue.networks.encoders.compact import CompactCNN
-from miue.networks.encoders.identity import Identity
-from miue.networks.encoders.lenet import LeNet
-from miue.networks.encoders.mlp import MLP
+from miue.networks.encoders.images import AlexNet, CompactCNN, LeNet
+from miue.networks.encoders.vectors import MLP, Identity
 
 ENCODERS: Registry[type[Encoder]] = _ENCODERS
 

@@ -1,4 +1,4 @@
-"""The encoder of feature vectors."""
+"""Encoders of feature vectors."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from miue.common.errors import unknown_name
+from miue.common.errors import ModelError, unknown_name
 from miue.common.user_warnings import warn_user
 from miue.common.values import Rate, Width
-from miue.networks.encoders.base import Encoder, check_vectors, split_at_dropout
+from miue.networks.encoders.base import Encoder, split_at_dropout
 
 Scaling = Literal["as-is", "common", "each"]
 HIDDEN = 0.001  # of the common deviation: a feature that varies less is next to a constant
@@ -112,13 +112,46 @@ class MLP(Encoder):
         return instances if self.scaling == "as-is" else (instances - self.mean).div_(self.deviation)
 
 
+class Identity(Encoder):
+    """h = x: no encoder, for networks that take features directly.
+
+    Args:
+        instance_shape: (number of input features D,).
+
+    >>> Identity((7,)).out_features
+    7
+    """
+
+    def __init__(self, instance_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.out_features = check_vectors(self, instance_shape)
+
+    def forward(self, instances: Float[Tensor, "N D"]) -> Float[Tensor, "N D"]:
+        """Return the instances."""
+        return instances
+
+
+def check_vectors(encoder: Encoder, instance_shape: tuple[int, ...]) -> int:
+    """Return the number of input features of an encoder of feature vectors.
+
+    Raises:
+        ModelError: instances of another shape.
+    """
+    if len(instance_shape) == 1:
+        return instance_shape[0]
+    item, got = f"encoder {type(encoder).__name__}", f"instances of shape {tuple(instance_shape)}"
+    raise ModelError(
+        item=item, wanted="feature vectors", got=got, fix="choose an encoder of images, such as 'lenet'"
+    )
+
+
 def _warn_of_hidden_features(deviation: Float[Tensor, "inputs"], common: Float[Tensor, ""]) -> None:
     """Warn where the few features of a large unit hide many of the others."""
     varies = int((deviation > 0).sum())
     hidden = int(((deviation > 0) & (deviation < HIDDEN * common)).sum())
     if hidden > MANY * varies:
         warn_user(
-            f"{hidden:,} of {varies:,} features that vary do so by less than {HIDDEN:g} of the deviation that all "
-            "are divided by, so that hardly anything is learned from them: if features have different units, "
-            "divide each by its own, --set encoder.scaling=each (in Python the encoder's option scaling)"
+            f"{hidden:,} of {varies:,} features vary so little beside the others (less than {HIDDEN:g} of the "
+            "deviation that all are divided by) that hardly anything is learned from them; if features have "
+            "different units, set encoder.scaling=each"
         )

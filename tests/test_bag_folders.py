@@ -735,9 +735,7 @@ def test_files_that_are_not_read_are_said_and_such_as_cannot_be_are_bad_bags(tmp
     assert loaded.notes == (said,)
     (folder / "e.npy").symlink_to("nowhere")
     os.mkfifo(folder / "f.pt")
-    with pytest.raises(
-        DataError, match=r"2 that cannot \(e: .*got a link to nothing; .*f: .*got a pipe or a device"
-    ):
+    with pytest.raises(DataError, match=r"2 that cannot \(e: .*got no such file; .*f: .*got a pipe, a socket"):
         load_bags(folder)
     assert [one.bag for one in load_bags(folder, skip_bad=True).left_out] == ["e", "f"]
 

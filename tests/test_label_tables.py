@@ -495,7 +495,7 @@ def test_any_fold_of_a_label_table_leaves_out_bags_that_are_not_there(tmp_path: 
 ENCODED = "slide_id;patient;label\nGröße 1;Müller;ja\nb;Łukasz;nein\n"
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
 def test_a_label_table_is_read_in_the_encodings_that_spreadsheets_write(
     encoding: str, suffix: str, tmp_path: Path
@@ -521,18 +521,16 @@ def test_a_label_table_in_latin_1_is_refused_with_its_line(line: int, tmp_path: 
     lines = ["slide_id,label,note", "a,x,", "b,y,"]
     lines[line - 1] += "é"
     (tmp_path / "t.csv").write_bytes("\n".join([*lines, ""]).encode("latin-1"))
-    with pytest.raises(StorageError, match=f"t.csv', line {line}: expected text in UTF-8.*byte 0xe9.*Latin-1"):
+    with pytest.raises(
+        StorageError, match=f"t.csv', line {line}: expected text in UTF-8.*byte 0xe9, which is not UTF-8"
+    ):
         read_label_table(tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (
-            ENCODED.encode("utf-16-le"),
-            "zero bytes, as of UTF-16 without a byte order mark; save the table as UTF-8",
-        ),
-        (b"PK\x03\x04 a workbook", "a zip archive, as Excel's own workbooks are; save the table as UTF-8"),
+        (ENCODED.encode("utf-32"), "zero bytes; save the table as UTF-8"),
         (ENCODED.encode("utf-16")[:-1], "line .*: expected text in UTF-8.*which is not UTF-16"),
     ],
 )

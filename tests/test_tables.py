@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +17,7 @@ import pytest
 from pyarrow import parquet
 
 from miue.bags.dataset import BagDataset
-from miue.common.csv_text import HEADER_BYTES
+from miue.common.csv_text import START_BYTES
 from miue.common.errors import MiueError, StorageError
 from miue.common.tables import (
     read_columns,
@@ -91,51 +93,6 @@ def test_every_table_is_read_with_any_separator_and_encoding(
     assert read(tmp_path / "t.csv") == expected
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("separator", [";", "\t"])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_a_first_line_that_names_the_separator_for_excel_is_passed_over(
-    kind: str, separator: str, encoding: str, tmp_path: Path
-) -> None:
-    rows, read, expected = KINDS[kind]
-    (tmp_path / "t.csv").write_bytes(f"sep={separator}\n{text(rows, separator)}".encode(encoding))
-    assert read(tmp_path / "t.csv") == expected
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("separator", [",", ";"])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_empty_lines_before_the_header_are_passed_over(
-    kind: str, separator: str, encoding: str, end: str, tmp_path: Path
-) -> None:
-    rows, read, expected = KINDS[kind]
-    (tmp_path / "t.csv").write_bytes(f"{end}{end}{text(rows, separator)}".encode(encoding))
-    assert read(tmp_path / "t.csv") == expected
-    empty = separator * (len(rows[0]) - 1) + end  # as a spreadsheet writes an empty row
-    (tmp_path / "t.csv").write_bytes(f"{empty}{end}{empty}{text(rows, separator)}".encode(encoding))
-    assert read(tmp_path / "t.csv") == expected
-    (tmp_path / "t.csv").write_bytes(f"sep={separator}{end}{empty}{text(rows, separator)}".encode(encoding))
-    assert read(tmp_path / "t.csv") == expected
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("separator", [",", ";", "\t"])
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_comments_before_the_header_are_passed_over(kind: str, separator: str, end: str, tmp_path: Path) -> None:
-    rows, read, expected = KINDS[kind]
-    described = "".join(f"#{separator.join([word] * len(rows[0]))}{end}" for word in ("a name", "STRING", "1"))
-    for comments in (described, f"#version 2.4{end}", f"{end}# made by{end}{end}#{end}"):
-        (tmp_path / "t.csv").write_bytes(f"{comments}{text(rows, separator)}".encode())
-        assert read(tmp_path / "t.csv") == expected
-
-
-@pytest.mark.parametrize("table", ["#slide,label\na,x\n", "#slide\na\n", "#slide,label\n\na,x\n", "#a\n#b\n"])
-def test_a_header_that_begins_as_a_comment_is_a_header(table: str, tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text(table)
-    assert read_header(tmp_path / "t.csv")[0] == table.split("\n")[0].split(",")[0]
-
-
 @pytest.mark.parametrize(
     ("table", "read", "message"),
     [
@@ -145,7 +102,7 @@ def test_a_header_that_begins_as_a_comment_is_a_header(table: str, tmp_path: Pat
             "'1,5'; write .* a decimal point, as 0.5$",
         ),
         (
-            "bag_id;label;f1;f2\na;0;1,500;12,250\nb;1;10,500;1,250\n",  # which may be thousands
+            'bag_id,label,f1,f2\na,0,"1,500","12,250"\n',  # which may be thousands
             load_bags,
             "'1,500'; write .* a decimal point, as 0.5$",
         ),
@@ -160,7 +117,7 @@ def test_cells_that_stand_for_numbers_are_refused_with_how_to_write_them(
         read(tmp_path / "t.csv")
 
 
-@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("separator", [";", "\t"])
 @pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
 def test_numbers_with_decimal_commas_are_those_with_points(
@@ -188,12 +145,12 @@ def test_probabilities_with_decimal_commas_are_read(tmp_path: Path) -> None:
 def test_a_column_of_text_in_parquet_is_named_with_its_cell(tmp_path: Path) -> None:
     cells = {"bag_id": ["a", "b"], "barcode": ["AAAC-1", "AAAG-1"], "f": [0.5, 1.0]}
     parquet.write_table(pa.table(cells), tmp_path / "t.parquet")
-    said = r"column 'barcode': expected numbers, got 'AAA.-1'; check .* choose the features \(--features NAME"
+    said = r"column 'barcode': expected numbers, got .*'AAA.-1'.*; check .* choose the features \(--features NAME"
     with pytest.raises(StorageError, match=said):
         load_bags(tmp_path / "t.parquet")
     lists = {"bag_id": ["a", "b"], "f": [0.5, 1.0], "pca": [[1.0, 2.0], [3.0, 4.0]]}
     parquet.write_table(pa.table(lists), tmp_path / "t.parquet")
-    with pytest.raises(StorageError, match=r"column 'pca': .*list<.*, or check .* choose the features"):
+    with pytest.raises(StorageError, match=r"column 'pca': .*list<.*; check .* choose the features"):
         load_bags(tmp_path / "t.parquet")
 
 
@@ -210,7 +167,10 @@ def test_every_table_is_read_with_all_cells_quoted_and_a_line_break_in_one(kind:
 def test_every_table_in_latin_1_is_refused_with_its_line(kind: str, tmp_path: Path) -> None:
     rows, read, _ = KINDS[kind]
     (tmp_path / "t.csv").write_bytes(text(rows, ";").encode("latin-1"))
-    with pytest.raises(StorageError, match=r"t.csv', line 2: expected text in UTF-8.*Latin-1.*save the table as"):
+    with pytest.raises(
+        StorageError,
+        match=r"t.csv', line 2: expected text in UTF-8.*byte 0xf6, which is not UTF-8; save the table as",
+    ):
         read(tmp_path / "t.csv")
 
 
@@ -245,14 +205,49 @@ def test_no_cell_is_quoted_in_a_table_that_needs_no_quotes(tmp_path: Path) -> No
     assert read_rows(tmp_path / "t.csv") == [{"bag_id": "x", "a,b": "1"}, {"bag_id": "y", "a,b": "2"}]
 
 
-def test_lines_longer_than_what_is_read_at_once_are_read(tmp_path: Path) -> None:
+def test_a_wide_table_is_read(tmp_path: Path) -> None:
     path, names = tmp_path / "wide.csv", [f"{'feature':>020}_{number}" for number in range(60_000)]
     rows = [[cell] * len(names) for cell in ("0.0123456789012345678", "2")]
     path.write_text("\n".join(map(",".join, (names, *rows))))
-    assert path.read_text().index("\n") > HEADER_BYTES
+    assert START_BYTES / 4 < path.read_text().index("\n") < START_BYTES
     assert read_header(path)[-1] == names[-1]
     parts = list(read_parts(path, {names[-1]: pa.float64()}))
     assert [one for part in parts for one in part.column(0).to_pylist()] == [0.0123456789012345678, 2.0]
+
+
+HEADER = "a header line with the names of columns in its first 4 MiB"
+NO_TABLES: dict[str, tuple[bytes, int, str]] = {
+    "nothing": (b"", 1, HEADER),
+    "newlines": (b"\n" * (16 << 20), 64, HEADER),
+    "one line": (b"a," * (8 << 20), 64, HEADER),
+    "one long cell": (b'["' + b"a" * 200_000 + b'"]', 1, HEADER),
+    "one long quoted cell": (b'"' + b"a\n" * 200_000, 1, HEADER),
+    "line of JSON": (b'{"a": 1, "b": 2}', 1, HEADER),
+    "rows of commas": (b",,,,,\n" * 200_000 + b"bag_id,label,f,g,h,i\na,0,1,2,3,4\n", 1, "different names"),
+    "title": (b"Cohort A,,\nbag_id,label,f\na,0,1\n", 1, "different names"),
+    "zip": (b"PK\x03\x04\x14\0\6\0\x08\0", 1, "text in UTF-8"),
+    "UTF-16 without a mark": ("bag_id,f\na,1\n".encode("utf-16-le"), 1, "text in UTF-8"),
+}
+"""What a file holds, how often where it is gzipped, and what was wanted in its place."""
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+@pytest.mark.parametrize("what", NO_TABLES)
+def test_what_begins_as_no_table_is_refused_at_once_with_little_memory(
+    what: str, ending: str, tmp_path: Path
+) -> None:
+    """Empty lines took quadratic time, a gzipped gigabyte of them over 45 s; a long cell was a traceback."""
+    content, times, wanted = NO_TABLES[what]
+    path = tmp_path / f"t{ending}"
+    path.write_bytes(gzip.compress(content, 1) * times if ending == ".csv.gz" else content)
+    began = time.monotonic()
+    tracemalloc.start()
+    with pytest.raises(MiueError) as caught:
+        read_text_columns(path)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert time.monotonic() - began < 2 and most < 64 << 20
+    assert wanted in caught.value.wanted and str(path) in caught.value.item
 
 
 def test_a_gzipped_table_is_known_by_its_ending_in_any_case(tmp_path: Path) -> None:

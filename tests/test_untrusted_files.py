@@ -28,13 +28,15 @@ from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import DataError, MiueError, StorageError
-from miue.common.files import read_json
+from miue.common.files import file_sha256, read_json
 from miue.common.nested import read_nested
 from miue.common.tables import read_columns, read_header, read_text_columns
+from miue.common.weights import read_tensors
 from miue.datasets.image_files import has_split, read_idx
 from miue.datasets.mnist import mnist_bags
 from miue.datasets.musk import musk_bags
 from miue.io.formats import contents_of, isolated, read_rows
+from miue.io.formats.arrays import read_array
 from miue.io.splits.files import read_splits
 from miue.io.store.store import read_store, write_store
 from miue.io.tables.long_table import read_long_table
@@ -377,7 +379,7 @@ def test_bytes_of_a_parquet_table_that_are_no_text_are_named(
     ends = pa.array([0, 3, 4], pa.int32()).buffers()[1]
     ids = pa.Array.from_buffers(pa.string(), 2, [None, ends, pa.py_buffer("Süd1".encode("latin-1"))])
     parquet.write_table(pa.table({"bag_id": ids, "label": ["a", "b"], "f": [1.0, 2.0]}), tmp_path / "t.parquet")
-    with pytest.raises(StorageError, match=r"t\.parquet'.* column 'bag_id': bytes that are no text in UTF-8"):
+    with pytest.raises(StorageError, match=r"t\.parquet'.* column 'bag_id': expected text in UTF-8"):
         read(tmp_path / "t.parquet")
 
 
@@ -526,6 +528,11 @@ def test_a_file_of_coords_alone_has_no_features_and_that_is_said(tmp_path: Path)
         lambda path: read_splits(path.rename(path.with_suffix(".npz"))),
         lambda path: read_json(path, what="calibration"),
         read_nested,
+        read_tensors,
+        file_sha256,
+        lambda path: read_array(path, "make it again"),
+        lambda path: contents_of(path.rename(path.with_suffix(".npy"))),
+        lambda path: contents_of(path.rename(path.with_suffix(".h5"))),
         lambda path: list(outlines(path)),
         lambda path: list(outlines(path.rename(path.with_suffix(".xml")))),
     ],

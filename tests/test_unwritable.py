@@ -157,9 +157,8 @@ def test_commands_say_that_the_disk_is_full_or_the_folder_takes_no_files(
     assert "File too large; free space" in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["predictions"]
     (tmp_path / "file").touch()
-    assert "which is a file and no folder; choose another place" in fail(
-        *command, saved_slides, "--out", tmp_path / "file" / "out"
-    )
+    said = fail(*command, saved_slides, "--out", tmp_path / "file" / "out")
+    assert f"got File exists: '{tmp_path / 'file'}'; choose another place" in said
 
 
 @pytest.mark.long
@@ -273,7 +272,7 @@ def test_a_standard_output_without_room_is_said(
 @pytest.mark.parametrize("what", WRITERS)
 def test_a_folder_that_cannot_be_made_is_said(what: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="got .*/file.*, which is a file and no folder; choose another"):
+    with pytest.raises(StorageError, match="got File exists: '.*/file'; choose another"):
         WRITERS[what](tmp_path / "file" / "out")
 
 
@@ -284,7 +283,7 @@ def test_a_folder_that_takes_no_files_names_who_may_write(tmp_path: Path, monkey
     monkeypatch.setattr(Path, "mkdir", refuse)
     monkeypatch.setattr(Path, "unlink", refuse)  # as a file system that is read-only does
     with (
-        pytest.raises(StorageError, match="got Permission denied; choose another place, or see who"),
+        pytest.raises(StorageError, match="got Permission denied.*; choose another place, or see who"),
         atomic_file(tmp_path / "a"),
     ):
         pass
@@ -341,7 +340,7 @@ def test_weights_that_may_not_be_read_are_not_called_missing(
     weights = tmp_path / "run" / "model.safetensors"
     weights.write_bytes(b"")  # of which safetensors says something else, as it does where it may not read
     denied(monkeypatch, weights)
-    with pytest.raises(StorageError, match=r"safetensors': expected to read it, got Permission denied; see who"):
+    with pytest.raises(StorageError, match=r"safetensors': expected .*, got Permission denied; see who"):
         miue.Model.load(tmp_path / "run")
 
 
@@ -478,7 +477,7 @@ def test_a_kill_while_a_run_is_cleared_leaves_no_model_and_does_not_block_the_sa
 
 
 @pytest.mark.parametrize(
-    ("if_exists", "number"), [("overwrite", 0), ("overwrite", 9), ("resume", 0), ("resume", 14)]
+    ("if_exists", "number"), [("overwrite", 0), ("overwrite", 9), ("resume", 0), ("resume", 11)]
 )
 def test_a_run_of_which_something_cannot_be_removed_is_not_begun_anew(
     if_exists: IfExists, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

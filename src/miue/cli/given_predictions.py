@@ -26,7 +26,7 @@ def read_given(path: Path, instances: Path | None = None, classes: Sequence[str]
     from miue.predictions.any_table import read_any_tables
     from miue.predictions.folder import read_predictions
 
-    if path.is_file():
+    if path.exists() and not path.is_dir():
         predictions, recognized = read_any_tables(path, instances, classes or ())
         if recognized:
             say(f"note: {recognized}", err=True)

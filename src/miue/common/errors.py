@@ -101,25 +101,16 @@ def error_from_json(content: Mapping[str, str]) -> MiueError:
 
 def cannot_write(path: Path, error: Exception) -> WriteError:
     """Return the error for a file or folder that could not be written, whatever the library that tried."""
-    within = re.search(r"errno = (\d+)", str(error))  # as HDF5 says it
-    number = getattr(error, "errno", None) or (int(within[1]) if within else None)
-    got, fix = os.strerror(number) if number else str(error), "free space or choose another place"
-    if number in (*DENIED, errno.EROFS):
-        fix = "choose another place, or see who may write there"
-    elif number in (errno.EEXIST, errno.ENOTDIR):
-        got = f"{str(getattr(error, 'filename', path))!r}, which is a file and no folder"
-        fix = "choose another place"
-    elif number == errno.ENAMETOOLONG:
-        fix = "choose a shorter name"
-    elif number == errno.ENOENT:
-        at_fault = Path(os.fsdecode(getattr(error, "filename", None) or path))
-        gone = [folder for folder in at_fault.absolute().parents if not folder.exists()]
-        fix = "choose another place"
-        if gone or at_fault.absolute() not in (path.absolute(), *path.absolute().parents):
-            got = f"{str(gone[-1] if gone else at_fault)!r} removed meanwhile"
-            fix = "give the same command again, and let nothing remove it while that runs"
+    number, at_fault = getattr(error, "errno", None), getattr(error, "filename", None)
+    got = os.strerror(number) if number else str(error)
+    if at_fault and str(at_fault) != str(path):
+        got = f"{got}: {os.fsdecode(at_fault)!r}"
+    fix = "choose another place, or see who may write there"
     return WriteError(
-        item=f"{str(path)!r}", wanted="to write it whole", got=got, fix=f"{fix}; nothing half-written was left"
+        item=f"{str(path)!r}",
+        wanted="to write it whole",
+        got=got,
+        fix=f"{'free space or choose another place' if number in NO_ROOM else fix}; nothing half-written was left",
     )
 
 

@@ -7,6 +7,8 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from miue.common.files import open_file
+
 BEGINNINGS = (b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")
 """Of an .npy file, of an .npz archive, and of an empty one."""
 
@@ -20,8 +22,11 @@ def load_numpy(file: Path | BinaryIO, mmap_mode: Literal["r"] | None = None) -> 
 
     Raises:
         ValueError: a file that begins otherwise, which NumPy would take for a pickle; an array of objects.
+        StorageError: no such file, or none that may be read.
         Exception: what NumPy raises of a damaged file.
     """
+    if isinstance(file, Path):
+        open_file(file).close()
     try:
         return np.load(file, mmap_mode=mmap_mode, allow_pickle=False)
     except ValueError as error:

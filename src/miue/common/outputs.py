@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from miue.common.errors import StorageError, not_stated
+from miue.common.errors import StorageError, cannot_write
 from miue.common.folder_kinds import KEPT, OR_OVERWRITE, FolderKind, kind_of
 
 ANOTHER = "choose another --out"
@@ -47,7 +47,7 @@ def refuse_taken(path: Path, kind: FolderKind | None = None, *, overwrite: bool)
     try:
         exists = path.exists()
     except OSError as error:
-        raise not_stated(path, error) from error
+        raise cannot_write(path, error) from error
     if not exists:
         return
     if not (path.is_file() or path.is_dir()):

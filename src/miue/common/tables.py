@@ -16,30 +16,20 @@ import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
 from miue.common.claims import can_hold
-from miue.common.csv_text import DECIMAL_COMMA, first_undecodable, not_text, open_text, read_text_start
-from miue.common.errors import (
-    DataError,
-    StorageError,
-    first_few,
-    first_repeated,
-    lacking,
-    no_such_file,
-    not_readable,
-)
-from miue.common.files import atomic_file, refuse_special
+from miue.common.csv_text import DECIMAL_COMMA, not_text, open_text, read_text_start
+from miue.common.errors import DataError, StorageError, first_few, first_repeated, lacking, not_readable
+from miue.common.files import atomic_file, open_file
 
 MISSING = ["", "NA", "nan", "NaN"]
 TRUTH_VALUES = ("true", "false", "yes", "no", "t", "f", "y", "n")
 NAMELESS = "name each in the first line; if that is a title, delete it, so that the names of columns come first"
-FIX_OF_LISTS = "write the numbers of a list into columns of their own (f_0, f_1, …)"
 
 
 def read_header(path: Path) -> list[str]:
     """Return the names of a table's columns.
 
     Args:
-        path: CSV (comma, semicolon or tab; UTF-8, or UTF-16 and UTF-32 with a byte order mark), gzipped CSV or
-            Parquet.
+        path: CSV (comma, semicolon or tab; UTF-8, or UTF-16 with a byte order mark), gzipped CSV or Parquet.
 
     Raises:
         StorageError: missing, unreadable, or in another encoding.
@@ -48,7 +38,7 @@ def read_header(path: Path) -> list[str]:
     with reading_table(path):
         if _is_parquet(path):
             return list(parquet.read_schema(path).names)
-        names = read_text_start(path).header()
+        names = read_text_start(path).rows(1)[0]
     refuse_numbers(names, f"table {str(path)!r}")
     return names
 
@@ -91,7 +81,7 @@ def read_parts(path: Path, types: Mapping[str, Any], fix: str = "check the file"
         if _is_parquet(path):
             with parquet.ParquetFile(path) as file:
                 for part in file.iter_batches(columns=names):
-                    yield _with_types(pa.Table.from_batches([part]).select(names), types)
+                    yield _with_types(path, pa.Table.from_batches([part]).select(names), types, fix)
             return
         start = read_text_start(path)
         convert = csv.ConvertOptions(
@@ -218,35 +208,18 @@ def reading_table(path: Path, fix: str = "check the file") -> Iterator[None]:
         StorageError: missing, unreadable, or in another encoding than UTF-8 or UTF-16.
     """
     item = f"table {str(path)!r}"
-    refuse_special(item, path)
+    open_file(path, item).close()
     try:
         yield
-    except FileNotFoundError as error:
-        raise no_such_file(item) from error
     except (OSError, UnicodeError, pa.ArrowException) as error:
-        line = None if _is_parquet(path) else first_undecodable(path)
-        if line is not None:
-            raise not_text(f"{item}, {line[0]}", line[1]) from error
-        wanted = "a readable table with one header line"
-        kind = re.match(r"column '(.*?)': Unsupported cast from (.*) to (\w+) using", str(error))
-        if kind is not None:
-            raise StorageError(
-                item=f"{item}, column {kind[1]!r}",
-                wanted="text" if kind[3] == "string" else "numbers",
-                got=f"cells of the type {kind[2]}",
-                fix=f"{FIX_OF_LISTS}, or {fix}" if "list<" in kind[2] else fix,
-            ) from error
+        if isinstance(error, UnicodeError) or "invalid UTF8" in str(error):
+            raise not_text(item, "other bytes after its first lines") from error
         cell = re.search(r"CSV column #(\d+): .*invalid value '(.*?)'", str(error))
-        cell = cell or re.match(r"column '(.*?)': Failed to parse string: '(.*?)' as", str(error))
         if cell is None:
-            raise not_readable(item, wanted, error, fix) from error
-        column, text = cell[1] if _is_parquet(path) else read_header(path)[int(cell[1])], cell[2]
-        raise StorageError(
-            item=f"{item}, column {column!r}",
-            wanted="numbers",
-            got=repr(text),
-            fix=fix_of_number(text) or fix,
-        ) from error
+            raise not_readable(item, "a readable table with one header line", error, fix) from error
+        column = f"{item}, column {read_header(path)[int(cell[1])]!r}"
+        fix = fix_of_number(cell[2]) or fix
+        raise StorageError(item=column, wanted="numbers", got=repr(cell[2]), fix=fix) from error
 
 
 def fix_of_number(cell: str) -> str:
@@ -268,7 +241,7 @@ def _read(path: Path, text: Collection[str] | None) -> dict[str, Any]:
         _refuse_claim(path)
     with reading_table(path):
         if _is_parquet(path):
-            table = _with_types(parquet.read_table(path), types)
+            table = _with_types(path, parquet.read_table(path), types)
         else:
             start = read_text_start(path)
             mark = "." if text is None else start.decimal_mark()
@@ -276,7 +249,7 @@ def _read(path: Path, text: Collection[str] | None) -> dict[str, Any]:
             with open_text(path) as stream:
                 table = csv.read_csv(stream, **start.options(), convert_options=convert)
         if any(pa.types.is_binary(kind) for kind in table.schema.types):
-            raise pa.ArrowInvalid("bytes that are no text")
+            raise UnicodeError
     item = f"table {str(path)!r}"
     if not len(table):
         raise lacking(item, "at least one row", "check the file, or make it again: it holds nothing")
@@ -307,23 +280,26 @@ def _as_array(column: Any) -> np.ndarray:
     return values
 
 
-def _with_types(table: Any, types: Mapping[str, Any]) -> Any:
-    """Return the table with some columns in other types; a text that is missing is empty."""
+def _with_types(path: Path, table: Any, types: Mapping[str, Any], fix: str = "check the file") -> Any:
+    """Return a table of Parquet with some columns in other types; a text that is missing is empty.
+
+    Raises:
+        StorageError: a cell that is none of its type.
+    """
     for place, name in enumerate(table.column_names):
-        column = table.column(place)
-        if name in types:
-            try:
-                is_written = pa.types.is_decimal(column.type) and types[name] == pa.string()
-                column = _as_written(column) if is_written else column.cast(types[name], safe=False)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise pa.ArrowInvalid(f"column {name!r}: {error}") from error
-            column = column.fill_null("") if types[name] == pa.string() else column
-            table = table.set_column(place, name, column)
-        if pa.types.is_string(column.type):  # pyarrow takes what a Parquet file calls text for it, unread
-            try:
+        column, kind = table.column(place), types.get(name)
+        is_text = kind == pa.string()
+        try:
+            if kind is not None:
+                is_written = pa.types.is_decimal(column.type) and is_text
+                cells = _as_written(column) if is_written else column.cast(kind, safe=False)
+                table = table.set_column(place, name, cells.fill_null("") if is_text else cells)
+            if pa.types.is_string(column.type):  # pyarrow takes what a Parquet file calls text for it, unread
                 column.validate(full=True)
-            except pa.ArrowInvalid as error:
-                raise pa.ArrowInvalid(f"column {name!r}: bytes that are no text in UTF-8") from error
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            wanted = "text in UTF-8" if is_text or kind is None else "numbers"
+            item = f"table {str(path)!r}, column {name!r}"
+            raise not_readable(item, wanted, error, fix) from error
     return table
 
 

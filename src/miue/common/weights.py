@@ -6,10 +6,10 @@ import hashlib
 from pathlib import Path
 
 import torch
-from safetensors.torch import save
+from safetensors.torch import load_file, save
 from torch import Tensor
 
-from miue.common.files import atomic_file
+from miue.common.files import atomic_file, open_file
 
 
 def copy_weights(module: torch.nn.Module) -> dict[str, Tensor]:
@@ -29,6 +29,17 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     content = save(tensors, metadata)
     with atomic_file(path) as temporary:
         temporary.write_bytes(content)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Return the named tensors in the safetensors file ``path``.
+
+    Raises:
+        StorageError: missing, or no file that may be read.
+        SafetensorError: a damaged file.
+    """
+    open_file(path).close()
+    return load_file(path)
 
 
 def digest(tensors: dict[str, Tensor], text: str = "") -> str:

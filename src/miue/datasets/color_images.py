@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image
 
 from miue.common.errors import StorageError, unknown_name
+from miue.common.files import open_file
 from miue.datasets.drawing import Pool
 from miue.datasets.image_archives import open_archive, read_strips, reading
 
@@ -134,8 +135,8 @@ def read_ood(source: Path, name: str) -> tuple[str, Pool]:
 
 def _cifar_records(path: Path) -> Pool:
     """Return the images of one binary file: records of a label and three planes of color."""
-    with reading(path):
-        content = np.frombuffer(path.read_bytes(), np.uint8)
+    with reading(path), open_file(path) as file:
+        content = np.frombuffer(file.read(), np.uint8)
         if len(content) % _CIFAR_RECORD:
             raise ValueError(f"{len(content)} bytes, not a multiple of {_CIFAR_RECORD}")
         records = content.reshape(-1, _CIFAR_RECORD)
@@ -169,7 +170,7 @@ def _from_archive(path: Path, split: str, name: str) -> Pool:
 
 
 def _resized(path: Path) -> np.ndarray:
-    with reading(path), Image.open(path) as image:
+    with reading(path), open_file(path) as file, Image.open(file) as image:
         return np.asarray(image.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR))
 
 

@@ -14,6 +14,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from miue.common.errors import StorageError, not_readable
+from miue.common.files import open_file
 from miue.common.numpy_files import load_numpy
 from miue.io.formats.arrays import UNREADABLE, read_member_header
 
@@ -95,7 +96,7 @@ def open_archive(path: Path) -> Iterator[Archive]:
     Raises:
         StorageError: no such file, or one that is damaged.
     """
-    with reading(path), path.open("rb") as file, load_numpy(file) as arrays:
+    with reading(path), open_file(path) as file, load_numpy(file) as arrays:
         yield Archive(arrays)
 
 

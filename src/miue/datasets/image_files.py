@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from miue.common.errors import DataError, StorageError
+from miue.common.files import open_file
 from miue.datasets.drawing import Pool
 from miue.datasets.image_archives import open_archive, reading
 
@@ -97,8 +98,8 @@ def read_idx(path: Path) -> np.ndarray:
     Raises:
         StorageError: damaged, truncated, or of another type.
     """
-    with reading(path):
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    with reading(path), open_file(path) as file:
+        content = gzip.decompress(file.read()) if path.suffix == ".gz" else file.read()
         zeros, kind, dimensions = struct.unpack(">HBB", content[:4])
         shape = struct.unpack(f">{dimensions}I", content[4 : 4 + 4 * dimensions])
         if zeros != 0 or kind != _IDX_UNSIGNED_BYTE:

@@ -8,6 +8,7 @@ import numpy as np
 
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, not_readable
+from miue.common.files import open_file
 from miue.common.numpy_files import load_numpy
 from miue.datasets.image_archives import Archive
 from miue.io.formats.arrays import UNREADABLE, to_texts
@@ -30,7 +31,7 @@ def musk_bags(source: Path, number: int) -> BagDataset:
     path = source / "musk.npz"
     names = [f"musk{number}_{part}" for part in ("features", "bag_index", "bag_labels", "bag_names")]
     try:
-        with path.open("rb") as file, load_numpy(file) as arrays:
+        with open_file(path) as file, load_numpy(file) as arrays:
             features, bag, labels, ids = map(Archive(arrays).__getitem__, names)
             if features.ndim != 2 or {array.ndim for array in (bag, labels, ids)} != {1}:
                 raise ValueError(f"arrays of shapes {features.shape}, {bag.shape}, {labels.shape}, {ids.shape}")

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from miue.common.errors import ConfigError, ModelError, StorageError, first_few, folder_name, not_readable
-from miue.common.files import check_format, file_sha256, read_json, refuse_special, refuse_unreadable
+from miue.common.files import check_format, file_sha256, open_file, read_json
 from miue.common.user_warnings import warn_user
 from miue.methods import Method
 from miue.model.config import ModelConfig, build_method, weight_shapes
@@ -121,12 +121,11 @@ def read_shapes(folder: Path, saved: RunConfig, *, trust: bool = False) -> dict[
             got=error.got,
             fix=changed_code(others),
         ) from error
-    refuse_special(f"weights {str(path)!r}", path)
+    open_file(path, f"weights {str(path)!r}").close()
     try:
         with safe_open(path, "pt") as file:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        refuse_unreadable(f"weights {str(path)!r}", path)
         raise _other_weights(path, str(error).split("\n")[0]) from error
     for name in sorted(wanted.keys() | shapes.keys()):
         if wanted.get(name) != shapes.get(name):
@@ -148,7 +147,6 @@ def read_method(folder: Path, saved: SavedConfig, *, trust: bool = False) -> tup
         method.load_state_dict(load_file(path))
         digest = file_sha256(path)
     except (OSError, SafetensorError, RuntimeError) as error:
-        refuse_unreadable(f"weights {str(path)!r}", path)
         raise _other_weights(path, str(error).split("\n")[0]) from error
     for name, weights in method.named_parameters():
         if not bool(weights.isfinite().all()):
@@ -168,7 +166,7 @@ def read_distances(folder: Path, names: Sequence[str], *, trust: bool) -> dict[s
     if not names:
         return {}
     path = folder / "distances.safetensors"
-    refuse_special(f"distances {str(path)!r}", path)
+    open_file(path, f"distances {str(path)!r}").close()
     try:
         state = load_file(path)
     except (OSError, SafetensorError) as error:

@@ -21,7 +21,7 @@ from shapely.geometry.base import BaseGeometry
 
 from miue.bags.coords import LARGEST_COORD
 from miue.common.errors import StorageError, not_readable
-from miue.common.files import refuse_special
+from miue.common.files import open_file
 
 SUFFIXES = (".xml", ".geojson", ".json", ".annotations")
 OTHERS_OF_QUPATH = re.compile(r"Path(Detection|Cell|Tile|TMACore|Root)Object")
@@ -50,7 +50,7 @@ def outlines(path: Path) -> Iterator[tuple[str, BaseGeometry]]:
     Raises:
         StorageError: the file cannot be read, is not of its kind, or declares entities.
     """
-    refuse_special(f"annotation {str(path)!r}", path)
+    open_file(path, f"annotation {str(path)!r}").close()
     if path.suffix.lower() not in (".xml", ".annotations"):
         yield from _of_geojson(path)
         return

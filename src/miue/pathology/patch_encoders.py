@@ -23,7 +23,7 @@ from jaxtyping import Float32, UInt8
 from torch import Tensor
 
 from miue.common.devices import torch_device
-from miue.common.errors import ModelError, not_readable, unknown_name
+from miue.common.errors import ModelError, unknown_name
 from miue.common.files import file_sha256
 from miue.pathology.color_texture import NAME, color_texture
 
@@ -78,10 +78,7 @@ def network_encoder(
     """
     check_normalization(normalization)
     target = torch_device(device)
-    try:
-        digest = file_sha256(path)
-    except OSError as error:
-        raise not_readable(f"encoder {str(path)!r}", "a readable file", error, "check the path") from error
+    digest = file_sha256(path)
     _refuse_damaged(path)
     network = _exported(path, target) if path.suffix == EXPORTED else _scripted(path, target)
     mean, deviation = (

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int64, UInt8
 
 from miue.common.errors import DataError, StorageError
-from miue.common.files import atomic_file
+from miue.common.files import atomic_file, open_file
 from miue.common.seeds import derive_seed
 from miue.pathology.color_texture import NAME as PLAIN_ENCODER
 from miue.pathology.patch_encoders import PatchEncoder
@@ -199,10 +199,10 @@ def _picture_of(out: Path) -> Path:
 
 def _check_picture(path: Path, count: int, side: int) -> None:
     """Raise where a picture of ``count`` patches is asked for and the one that is there is none or of others."""
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     width = 0
-    with suppress(OSError, UnidentifiedImageError), Image.open(path) as picture:
+    with suppress(StorageError, OSError), open_file(path) as file, Image.open(file) as picture:
         width = picture.width
     if width != count * (side + GAP):
         raise StorageError(

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from miue.common.errors import StorageError, first_few, no_such_file, not_readable, not_stated
+from miue.common.errors import StorageError, first_few, not_readable, not_stated
 from miue.common.extras import import_extra
-from miue.common.files import files_with_endings, refuse_unreadable
+from miue.common.files import files_with_endings, open_file
 from miue.common.text import shortened
 from miue.pathology.files_by_name import FilesByName
 
@@ -66,13 +66,7 @@ def open_slide(path: Path) -> Iterator[Any]:
         StorageError: a file that OpenSlide cannot open or read, or an OME-TIFF whose channels are no colors.
     """
     openslide = import_extra("openslide", "reading slides", "slides")
-    try:
-        is_there = path.is_file()
-    except OSError as error:
-        raise not_stated(path, error) from error
-    if not is_there:
-        raise no_such_file(f"slide {str(path)!r}")
-    refuse_unreadable(f"slide {str(path)!r}", path)
+    open_file(path, f"slide {str(path)!r}").close()
     is_open = False
     try:
         with _opened(openslide, path) as slide:

@@ -12,7 +12,6 @@ from lightning.pytorch.callbacks import Callback, Checkpoint
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from miue.common.errors import StorageError
@@ -20,7 +19,7 @@ from miue.common.files import remove
 from miue.common.tables import read_text_columns, write_rows
 from miue.common.tasks import report_share
 from miue.common.text import literal
-from miue.common.weights import copy_weights, digest, write_tensors
+from miue.common.weights import copy_weights, digest, read_tensors, write_tensors
 from miue.methods import Method
 from miue.training.module import TrainingModule
 
@@ -96,8 +95,8 @@ class BestWeights(Checkpoint):
         if self._weights:
             return self._weights
         try:
-            weights = load_file(self.best)
-        except (OSError, SafetensorError) as error:
+            weights = read_tensors(self.best)
+        except (StorageError, SafetensorError) as error:
             raise self._damaged(error) from error
         if digest(weights) != self._sha256:
             raise self._damaged(ValueError("another content than its checksum in last.safetensors says"))
@@ -116,8 +115,8 @@ class BestWeights(Checkpoint):
 
     def _take_back(self) -> None:
         """Give up the best weights of an epoch that has to be trained again."""
-        with suppress(OSError, SafetensorError):
-            if digest(load_file(self.previous)) == self._sha256:
+        with suppress(StorageError, OSError, SafetensorError):
+            if digest(read_tensors(self.previous)) == self._sha256:
                 self.previous.replace(self.best)
         remove(self.previous)
 

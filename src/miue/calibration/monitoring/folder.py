@@ -21,10 +21,9 @@ from miue.common.files import (
     make_folder,
     read_json,
     remove_temporaries,
-    temporaries,
     write_json,
 )
-from miue.common.locks import locked
+from miue.common.locks import locked, temporaries
 from miue.common.outputs import holds_files
 from miue.common.tables import read_columns, write_table
 from miue.predictions.read_table import numbers_or_nan

@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.bags.coords import grid_step
+from miue.common.files import open_file
 from miue.common.text import shortened
 from miue.io.formats.arrays import UNREADABLE, Member, memory_mapped, opened_archive
 from miue.io.formats.base import Contents, bag_error, refusing, scale_at, scale_in_words, scale_over
@@ -165,7 +166,8 @@ def _facts(path: Path) -> tuple[Mapping[str, Any], str]:
     try:
         if (size := path.stat().st_size) > LARGEST_TEXT:
             return {}, f"{size:,} bytes, more than such a file has"
-        facts = json.loads(path.read_bytes())
+        with open_file(path) as file:
+            facts = json.loads(file.read())
     except (FileNotFoundError, NotADirectoryError):
         return {}, ""
     except OSError as error:

@@ -19,6 +19,7 @@ from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
 
 from miue.common.errors import DataError
+from miue.common.files import open_file
 from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refusing
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".tif", ".tiff", ".bmp", ".webp", ".gif")
@@ -135,16 +136,13 @@ def _folder_state(folder: Path) -> bytes:
 @contextmanager
 def _opened(path: Path) -> Iterator[Image.Image]:
     fix = "save this image again, or leave its folder out (--skip-bad goes on and lists it)"
-    with refusing(path, "an image that can be read", *UNREADABLE, fix=fix):
-        if not path.is_file():  # to read a pipe would wait for ever
-            raise FileNotFoundError("a link to nothing, or no file")
-        with path.open("rb") as file:  # by its path, Pillow 13 maps a gray TIFF into memory with width and height
-            try:  # exchanged, where its orientation is sideways
-                image = Image.open(file, formats=FORMATS)
-            except UnidentifiedImageError as error:
-                raise ValueError(f"no {', '.join(FORMATS[:-1])} or {FORMATS[-1]}") from error
-            with image:
-                yield image
+    with refusing(path, "an image that can be read", *UNREADABLE, fix=fix), open_file(path) as file:
+        try:  # by its path, Pillow 13 maps a gray TIFF into memory with width and height exchanged, if sideways
+            image = Image.open(file, formats=FORMATS)
+        except UnidentifiedImageError as error:
+            raise ValueError(f"no {', '.join(FORMATS[:-1])} or {FORMATS[-1]}") from error
+        with image:
+            yield image
 
 
 def _has_16_bits(image: Image.Image) -> bool:

@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Shaped
 
 from miue.common.claims import bytes_in
-from miue.common.errors import error_from_json, no_such_file
+from miue.common.errors import error_from_json
+from miue.common.files import open_file
 from miue.io.formats.bag_paths import STORE, ending_of
 from miue.io.formats.base import Contents, bag_error
 from miue.io.formats.beside import with_positions_beside
@@ -98,8 +99,7 @@ def read_hdf5_parts(
         StorageError: a file that cannot be read or has no such dataset, or no process to read it in.
         DataError: a dataset that is none, not whole, or stored in another file.
     """
-    if not path.is_file():
-        raise no_such_file(f"{str(path)!r}")
+    open_file(path).close()
     answer, values = _ask(path, "parts", names=list(names), array=array)
     return {
         name: {key: _value(one) for key, one in of.items()} for name, of in answer["attributes"].items()

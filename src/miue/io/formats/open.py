@@ -13,6 +13,7 @@ from jaxtyping import Shaped
 
 from miue.bags.single_precision import in_single
 from miue.common.errors import ConfigError
+from miue.common.files import open_file
 from miue.common.text import plural
 from miue.io.formats.bag_paths import ending_of, takes_folders
 from miue.io.formats.base import Contents, OpenBag, OpenFile, bag_error, refuse_claim, refusing
@@ -100,11 +101,8 @@ def open_bag_file(path: Path) -> Iterator[OpenFile]:
     reader = READERS.get(ending)
     if reader is None:
         raise bag_error(path, f"a file ending in {', '.join(READERS)}", path.suffix or "no ending")
-    if not path.is_file() and not path.is_dir():
-        got = (
-            "a pipe or a device" if path.exists() else "a link to nothing" if path.is_symlink() else "no such file"
-        )
-        raise bag_error(path, "an existing file", got, "check the path")
+    if not path.is_dir():
+        open_file(path, f"bag file {str(path)!r}").close()
     if not callable(reader):
         raise _no_reader(ending, f"a value of type {type(reader).__name__}")
     with ExitStack() as opened:

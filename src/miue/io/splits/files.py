@@ -14,7 +14,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.names import find_rows, named_twice
 from miue.bags.table_columns import SPLIT_NAMES, read_splits_column
 from miue.common.errors import DataError, missing_column, not_a_folder, not_readable
-from miue.common.files import refuse_special
+from miue.common.files import open_file
 from miue.common.numpy_files import load_numpy
 from miue.common.tables import read_text_columns, write_rows
 from miue.io.formats.arrays import UNREADABLE, read_member_header, to_texts
@@ -164,9 +164,8 @@ def _are_truth_values(words: Sequence[str]) -> bool:
 
 def _from_npz(path: Path) -> dict[str, str]:
     parts = {"train": "train_patients", "validation": "val_patients", "test": "test_patients"}
-    refuse_special(f"splits {str(path)!r}", path)
     try:
-        with path.open("rb") as file, load_numpy(file) as arrays:
+        with open_file(path, f"splits {str(path)!r}") as file, load_numpy(file) as arrays:
             names = {split: _read_names(arrays, name) for split, name in parts.items() if name in arrays}
     except (*UNREADABLE, AttributeError) as error:  # a file of one array is no context
         wanted, fix = (

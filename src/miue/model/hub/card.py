@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from miue.common.errors import ConfigError, ModelError, first_problem
-from miue.common.files import atomic_file, file_sha256, read_json, refuse_unreadable
+from miue.common.files import atomic_file, file_sha256, read_json
 from miue.common.outputs import refuse_existing
 from miue.common.text import escape_markdown, plural
 from miue.common.values import checked
@@ -176,12 +175,7 @@ def file_digests(folder: Path) -> dict[str, str]:
     Raises:
         StorageError: one cannot be read.
     """
-    digests = {}
-    for name in MODEL_FILES:
-        refuse_unreadable(repr(str(folder / name)), folder / name)
-        with suppress(FileNotFoundError):
-            digests[name] = file_sha256(folder / name)
-    return digests
+    return {name: file_sha256(folder / name) for name in MODEL_FILES if (folder / name).exists()}
 
 
 def listed_digests(card: str) -> dict[str, str]:

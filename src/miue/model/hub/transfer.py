@@ -160,7 +160,7 @@ def _loaded(folder: Path, repository: str, *, trust: bool) -> Model:
 
 def _read_card(folder: Path) -> str:
     """Return the text of a model's card, nothing where there is none."""
-    return (folder / CARD).read_text("utf-8", "replace") if (folder / CARD).exists() else ""
+    return (folder / CARD).read_text("utf-8", "replace") if (folder / CARD).is_file() else ""
 
 
 def _hub() -> Any:

@@ -99,7 +99,6 @@ def read_hdf5_parts(
         StorageError: a file that cannot be read or has no such dataset, or no process to read it in.
         DataError: a dataset that is none, not whole, or stored in another file.
     """
-    open_file(path).close()
     answer, values = _ask(path, "parts", names=list(names), array=array)
     return {
         name: {key: _value(one) for key, one in of.items()} for name, of in answer["attributes"].items()
@@ -118,8 +117,8 @@ def _ask(path: Path, what: str, **how: Any) -> tuple[dict[str, Any], np.ndarray]
     Raises:
         DataError: the file cannot be used, or no answer came in the time that it may take.
     """
-    if not path.is_file() and not (path.is_dir() and ending_of(path) == STORE):  # size and time are those of it
-        raise bag_error(path, "an existing file", "no such file", "check the path")
+    if not (path.is_dir() and ending_of(path) == STORE):
+        open_file(path, f"bag file {str(path)!r}").close()
     seconds = SECONDS + bytes_in(path) / BYTES_PER_SECOND
     try:
         answer, array = _process.ask({"what": what, "path": str(path), "seconds": seconds, **how})

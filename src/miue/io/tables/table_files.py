@@ -208,8 +208,7 @@ def _refuse_unlike(
         item=repr(str(folder)),
         wanted="tables of the same columns",
         got=f"{len(kept) + len(others)} of which most differ ({shown})",
-        fix="begin each table with the same header line, the names of its columns; put tables of something else "
-        "elsewhere",
+        fix="put tables of something else elsewhere",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -55,6 +56,23 @@ def qupath(path: Path, *features: dict[str, Any]) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("groups", "area"),
+    [
+        (Groups(), 200),
+        (Groups(positive=("Tumor: Positive",), ignored=("tumor",)), 100),
+        (Groups(excluded=("tumor: positive",)), 100),
+    ],
+)
+def test_a_derived_class_of_qupath_means_what_its_base_does_unless_it_is_named(
+    groups: Groups, area: float, tmp_path: Path
+) -> None:
+    drawn = [feature("", square(x, 0, 10)) for x in (0, 10)]
+    for one, word in zip(drawn, ("Positive", "Negative"), strict=True):
+        one["properties"]["classification"] = {"names": ["Tumor", word]}
+    assert read_tumor(qupath(tmp_path / "a.geojson", *drawn), groups).area == pytest.approx(area)
+
+
 def test_outlines_of_tumor_are_united_and_what_is_excluded_is_cut_out(tmp_path: Path) -> None:
     first, second, hole = square(0, 0, 10), square(5, 0, 10), square(2, 2, 4)
     path = asap(tmp_path / "a.xml", ("_0", first), ("_1", second), ("_2", hole))
@@ -94,8 +112,9 @@ def test_dots_detections_and_ignored_groups_are_passed_over_and_unknown_groups_a
     with pytest.raises(DataError, match="got 'Tissue'; .* --ignore"):
         read_tumor(tissue)
     assert read_tumor(tissue, Groups(ignored=("tissue",))).area == 100
-    with pytest.raises(DataError, match="got one without a group or class; give it one"):
-        read_tumor(qupath(tmp_path / "n.geojson", feature(None, tumor[1])))
+    counts = Counter[str]()
+    region = qupath(tmp_path / "n.geojson", feature("Tumor", tumor[1]), feature(None, square(0, 0, 90)))
+    assert read_tumor(region, counts=counts).area == 100 and counts["unclassified"] == 1
     with pytest.raises(DataError, match="a polygon of tumor, got none"):
         read_tumor(asap(tmp_path / "e.xml", ("_2", square(0, 0, 3))))
 

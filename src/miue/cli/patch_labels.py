@@ -98,9 +98,11 @@ def data_patch_labels(
     if others:
         of_none = f"{plural(len(others), 'annotation')} not read, named as none of the slides: {first_few(others)}"
         say(of_none, err=True)
-    counts = Counter[str]()
+    counts = Counter[str](unclassified=0)
     write_patch_labels(out, label_slides(files, how, counts, progress=not quiet))
     left_out = f"; {plural(without, 'slide')} without annotation: {unannotated}" if without else ""
+    if counts["unclassified"]:
+        left_out += f"; left out: {plural(counts['unclassified'], 'outline')} without a class"
     of_all = f"{plural(counts['patches'], 'patch')} of {plural(len(files), 'slide')}"
     tumor = f"{counts['tumor']:,} of {of_all} {is_or_are(counts['tumor'])} tumor"
     facts = {"slides": len(files), **counts, "without_annotation": without, "not_read": others, "out": str(out)}
@@ -153,6 +155,6 @@ def label_slides(
     from miue.pathology.patch_labels import patch_labels
 
     for file in tracked(files, "Slides", shown=progress, unit="slides"):
-        labels = patch_labels(file, how)
+        labels = patch_labels(file, how, counts)
         counts.update(patches=len(labels), tumor=int(labels.sum()))
         yield file.stem, labels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,8 @@ LEAST_TUMOR = 0.2  # share of a patch's area; Liu & Ji 2024
 class Groups:
     """What the groups of outlines (or QuPath's classes) mean, by name in any case.
 
-    CAMELYON16 names its tumor "_0" and "_1" (or "Tumor"), and what is cut out of it "_2" (or "Exclusion").
+    CAMELYON16 names its tumor "_0" and "_1" (or "Tumor"), and what is cut out of it "_2" (or "Exclusion"). A class
+    of QuPath that is derived from another, "Tumor: Positive", means what that one does unless it is named itself.
 
     Attributes:
         positive: tumor.
@@ -38,21 +40,24 @@ class Groups:
 
     def meaning(self, group: str) -> str | None:
         """Return "positive", "excluded" or "ignored", or None for an unknown group."""
-        for meaning in ("positive", "excluded", "ignored"):
-            if group.lower() in [name.lower() for name in getattr(self, meaning)]:
-                return meaning
-        return None
+        meanings = ("positive", "excluded", "ignored")
+        known = {name.lower(): meaning for meaning in reversed(meanings) for name in getattr(self, meaning)}
+        base = group.lower()
+        while base not in known and ": " in base:
+            base = base.rpartition(": ")[0]
+        return known.get(base)
 
 
-def read_tumor(path: Path, groups: Groups = Groups()) -> BaseGeometry:
+def read_tumor(path: Path, groups: Groups = Groups(), counts: Counter[str] | None = None) -> BaseGeometry:
     """Return the area of tumor that an annotation outlines, in level-0 pixels.
 
     Positive polygons are united, and excluded ones subtracted; one of an unknown group is an error, so that none
-    is passed over by a misspelled name.
+    is passed over by a misspelled name. Those without a group or class, as regions of interest are, are left out.
 
     Args:
         path: XML of ASAP or ImageScope, ``.annotations`` of HALO, or GeoJSON of QuPath.
         groups: which are tumor, which are cut out of it, which are neither.
+        counts: to which outlines without a group are added, as "unclassified".
 
     Raises:
         StorageError: the file cannot be read, is not of its kind, or declares entities.
@@ -60,15 +65,17 @@ def read_tumor(path: Path, groups: Groups = Groups()) -> BaseGeometry:
     """
     areas: dict[str, list[BaseGeometry]] = {"positive": [], "excluded": [], "ignored": []}
     for number, (group, outlined) in enumerate(outlines(path), 1):
+        if not group:
+            if counts is not None:
+                counts["unclassified"] += 1
+            continue
         meaning = groups.meaning(group)
         if meaning is None:
             raise DataError(
                 item=f"annotation {str(path)!r}",
                 wanted=f"polygons of a group among {', '.join((*groups.positive, *groups.excluded))}",
-                got=repr(group) if group else "one without a group or class",
-                fix="pass its name with --positive, --exclude or --ignore"
-                if group
-                else "give it one, or remove it",
+                got=repr(group),
+                fix="pass its name with --positive, --exclude or --ignore",
             )
         drawn = mended(outlined)
         if not drawn.area > 0 and meaning != "ignored":
@@ -83,7 +90,7 @@ def read_tumor(path: Path, groups: Groups = Groups()) -> BaseGeometry:
         raise lacking(
             f"annotation {str(path)!r}",
             "a polygon of tumor",
-            "remove the file where the slide has no tumor, and pass --unannotated negative",
+            "give outlines a class; where the slide has no tumor, remove the file and pass --unannotated negative",
         )
     tumor = union_all(areas["positive"]).difference(union_all(areas["excluded"]))
     if not tumor.area > 0:

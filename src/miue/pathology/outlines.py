@@ -156,7 +156,10 @@ READERS = {"ASAP_Annotations": ("ASAP", _of_asap), "Annotations": ("ImageScope o
 
 
 def _of_geojson(path: Path) -> Iterator[tuple[str, BaseGeometry]]:
-    """Yield class and area of each annotation of QuPath's GeoJSON; one of no class is named ''."""
+    """Yield class and area of each annotation of QuPath's GeoJSON; one of no class is named ''.
+
+    A derived class, written as ``"names": ["Tumor", "Positive"]``, is named as QuPath shows it: "Tumor: Positive".
+    """
     try:
         content = json.loads(path.read_bytes())
         features = content if isinstance(content, list) else content.get("features", [content])
@@ -168,7 +171,7 @@ def _of_geojson(path: Path) -> Iterator[tuple[str, BaseGeometry]]:
             named = properties.get("classification") or {}
             for outlined in _areas(shape(feature["geometry"])):  # of points and lines none
                 _finite(get_coordinates(outlined))
-                yield str(named.get("name", "")), outlined
+                yield ": ".join(map(str, named.get("names", [named.get("name", "")]))), outlined
     except UNREADABLE as error:
         raise _unreadable(path, "GeoJSON as QuPath writes it", error) from error
 

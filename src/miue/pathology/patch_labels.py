@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,12 +40,13 @@ class Labeling:
     unannotated_negative: bool = False
 
 
-def patch_labels(features: Path, how: Labeling) -> Int64[np.ndarray, "n"]:
+def patch_labels(features: Path, how: Labeling, counts: Counter[str] | None = None) -> Int64[np.ndarray, "n"]:
     """Return the label of each patch of one file, 1 for tumor, in the file's order.
 
     Args:
         features: an .h5 file with coords; its name is the slide's.
         how: by which outlines.
+        counts: of what was left out, see ``read_tumor``.
 
     Raises:
         StorageError: a file that cannot be read.
@@ -60,7 +62,7 @@ def patch_labels(features: Path, how: Labeling) -> Int64[np.ndarray, "n"]:
                 "pass --unannotated negative if slides without one have no tumor, or --unannotated skip",
             )
         return np.zeros(len(coords), np.int64)
-    share = tumor_share(read_tumor(outline, how.groups), coords, side)
+    share = tumor_share(read_tumor(outline, how.groups, counts), coords, side)
     return is_tumor(share, how.least).astype(np.int64)
 
 

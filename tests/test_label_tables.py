@@ -162,7 +162,7 @@ def test_slides_of_tcga_are_known_by_their_barcodes(tmp_path: Path, columns: str
     rows = "".join(f"{name},{'ab'[row % 2]}\n" for row, name in enumerate(names[columns]))
     bags = load_bags(tmp_path, labels=table(tmp_path, f"{columns.partition('.')[0]},label\n{rows}")).bags
     assert bags.ids == tuple(SLIDES_OF_TCGA) and bags.labels.values.tolist() == [0, 1, 0, 1]
-    assert bags.patients == (tuple(names["case_id"]) if columns == "case_id" else None)
+    assert bags.patients == tuple(names["case_id"])
 
 
 def test_spaces_around_a_patient_of_either_table_are_no_part_of_the_name(tmp_path: Path) -> None:
@@ -581,6 +581,21 @@ def test_a_column_of_ids_by_its_name_is_kept_where_it_names_a_bag_or_none_other_
     repeated = table(tmp_path, "kind,name,label\na,x,0\na,y,1\n", "repeated.csv")
     with pytest.raises(DataError, match="a column for the id"):
         read_label_table(repeated, bag_names=("a",))
+
+
+def test_slides_of_tcga_have_the_patients_of_their_barcodes_unless_a_column_states_them(tmp_path: Path) -> None:
+    names = ["TCGA-3C-AALI-01Z-00-DX1", "TCGA-3C-AALI-01Z-00-DX2", "tcga-3c-aalj-01Z-00-DX1", "other"]
+    for name in names:
+        made_files.trident(tmp_path / "f", name, np.ones((2, 3), np.float32))
+    rows = [f"{name},{number % 2},own{number // 3}" for number, name in enumerate(names)]
+    labels = table(tmp_path, "\n".join(["slide_id,label,case_id", *rows]))
+    assert load_bags(tmp_path / "f", labels=labels).bags.patients == ("own0", "own0", "own0", "own1")
+    table(tmp_path, "\n".join(["slide_id,label", *(row.rpartition(",")[0] for row in rows)]))
+    loaded = load_bags(tmp_path / "f", labels=labels)
+    assert loaded.bags.patients == ("TCGA-3C-AALI", "TCGA-3C-AALI", "TCGA-3C-AALJ", "other")
+    assert any("2 TCGA barcodes that the names of 3 bags begin with" in note for note in loaded.notes)
+    assert set(load_bags(tmp_path / "f").bags.patients or ()) == set(loaded.bags.patients)
+    assert load_bags(tmp_path / "f", labels=labels, patients="none").bags.patients is None
 
 
 def test_a_column_of_splits_is_no_label_and_those_of_folds_come_before_it(tmp_path: Path) -> None:

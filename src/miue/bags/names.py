@@ -26,6 +26,9 @@ HOW_TO_READ_ANNDATA = (
 TCGA_FILE = re.compile(r"(TCGA-[^.]+)\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 """The name of a slide in the Genomic Data Commons: a barcode, and what makes the file unique."""
 
+TCGA_PATIENT = re.compile(r"(TCGA-[A-Z0-9]{2}-[A-Z0-9]{4})(?![A-Z0-9])", re.IGNORECASE)
+"""How the names of slides of TCGA begin: the barcode of the patient."""
+
 NUMBERED = re.compile(r"bag_\d+")
 """The name of a bag without one of its own, which says its place in a list: other bags have it too."""
 
@@ -63,6 +66,16 @@ def patients_in_names(names: Sequence[str], patients: Sequence[str]) -> list[lis
     index = {strip_endings(patient): number for number, patient in enumerate(patients)}
     plain = map(strip_endings, names)
     return [[index[text] for text in _beginnings(name) if text in index] for name in plain]
+
+
+def barcode_of_patient(name: str) -> str:
+    """Return the barcode of the patient with which the name of a slide of TCGA begins, "" of another name.
+
+    >>> barcode_of_patient("TCGA-3C-AALI-01Z-00-DX1"), barcode_of_patient("slide_1")
+    ('TCGA-3C-AALI', '')
+    """
+    begin = TCGA_PATIENT.match(name)
+    return begin[1].upper() if begin else ""
 
 
 def _beginnings(name: str) -> list[str]:

@@ -46,6 +46,12 @@ class Source:
     patient_column: Annotated[
         str | None, _option("NAME", "Column of the patient (case_id, patient_id, PATIENT), if not recognized.")
     ] = None
+    patients: Annotated[
+        str,
+        _option(
+            "barcodes|none", "Patients where no column states them: TCGA barcodes that names begin with, or none."
+        ),
+    ] = "barcodes"
     slide_table: Annotated[
         Path | None, _option("FILE", "STAMP's table of PATIENT and FILENAME, if --labels has one row per patient.")
     ] = None
@@ -180,6 +186,7 @@ def open_bags(
         features=source.features or features_of_model(path, model_features),
         instance_shape=instance_shape,
         coords_for=coords_for,
+        patients=source.patients,  # type: ignore[arg-type]  # load_bags checks it
         skip_bad=source.skip_bad,
         progress=progress,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from miue.bags.column_names import BAG
 from miue.common.errors import ConfigError
@@ -14,7 +15,7 @@ from miue.io.checks import check_coords
 from miue.io.find import find_bags, named_id_column
 from miue.io.labels.describe import describe_patients_alike
 from miue.io.labels.instance_labels import warn_of_other_classes, with_instance_labels
-from miue.io.labels.join import label_bags
+from miue.io.labels.join import label_bags, with_patients_of_barcodes
 from miue.io.labels.label_arrays import read_bag_labels, with_instance_labels_of_arrays
 from miue.io.labels.label_table import LabelTable, read_label_table
 from miue.io.loaded import LoadedBags, ReadOptions
@@ -39,6 +40,7 @@ def load_bags(
     instance_shape: tuple[int, ...] | None = None,
     validation_share: float | None = None,
     coords_for: str = "",
+    patients: Literal["barcodes", "none"] = "barcodes",
     skip_bad: bool = False,
     progress: bool = False,
 ) -> LoadedBags:
@@ -69,6 +71,7 @@ def load_bags(
             labels and no split; None draws none.
         coords_for: what needs coords, so that bags without them are refused, where ``skip_bad`` does not let some
             of them pass; "" for nothing.
+        patients: where no patient is stated, those of TCGA barcodes that names of bags begin with, or none.
         skip_bad: leave out what cannot be used; ``left_out`` of the result lists it.
         progress: show a bar.
 
@@ -89,6 +92,8 @@ def load_bags(
             del of_labels[BAG]  # it names the column of the bags alone
         labels = read_label_table(Path(labels), of_labels, slide_table=slide_table, bag_names=found.ids)
     labeled = label_bags(found, labels, classes)
+    if patients == "barcodes":
+        labeled = with_patients_of_barcodes(labeled)
     if alike := describe_patients_alike(labeled.bags):
         labeled = replace(labeled, notes=(*labeled.notes, alike))
     assigned = assign_splits(labeled, splits, fold, skip_bad=skip_bad)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import ne
 
 from miue.bags.classes import by_their_names, known_labels
-from miue.bags.names import hints_at, match_names, patients_in_names, strip_endings
+from miue.bags.names import barcode_of_patient, hints_at, match_names, patients_in_names, strip_endings
 from miue.bags.table_columns import read_classes
 from miue.common.errors import ConfigError, DataError
 from miue.common.text import plural
@@ -66,6 +66,24 @@ def label_bags(found: FoundBags, table: LabelTable | None, classes: Sequence[str
         folds=Splits(table.source, folds) if folds else loaded.folds,
         label_columns=table.columns,
     )
+
+
+def with_patients_of_barcodes(loaded: LoadedBags) -> LoadedBags:
+    """Return bags without stated patients with those that names of TCGA begin with, and a note that says so."""
+    bags = loaded.bags
+    barcodes = list(map(barcode_of_patient, bags.ids))
+    is_stated = bags.patients is not None or "patient" in (loaded.label_columns or {})
+    if is_stated or all(
+        barcode in ("", strip_endings(name)) for barcode, name in zip(barcodes, bags.ids, strict=True)
+    ):
+        return loaded
+    count, found = len(barcodes) - barcodes.count(""), len({*barcodes} - {""})
+    note = (
+        f"patients: {plural(found, 'TCGA barcode')} that the names of {plural(count, 'bag')} begin with "
+        "(--patients none, in Python patients='none', turns this off)"
+    )
+    patients = tuple(barcode or name for barcode, name in zip(barcodes, bags.ids, strict=True))
+    return replace(loaded, bags=replace(bags, patients=patients), notes=(*loaded.notes, note))
 
 
 def _match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[str, int], list[LeftOut], bool]:

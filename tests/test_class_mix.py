@@ -21,7 +21,7 @@ from miue.calibration.monitoring import Batch, Course, monitor
 from miue.calibration.monitoring.batch import watched_scores
 from miue.calibration.monitoring.folder import add_batches
 from miue.calibration.monitoring.martingale import CUTS, log_martingale, online_p_values, power_bets, step_bets
-from miue.calibration.monitoring.page import render_page
+from miue.calibration.monitoring.page import render_monitor
 from miue.common.errors import ConfigError
 from miue.distributions import Categorical
 from miue.predictions.folder import Predictions, read_predictions
@@ -281,7 +281,7 @@ def test_of_three_classes_each_is_watched_and_estimated() -> None:
     mix = course.mix[0]
     assert mix is not None
     assert classes.rows == tuple(("new", name, mix.percent(label)) for label, name in enumerate("abc"))
-    assert all(f"<td>{cell}</td>" in render_page(course).decode() for row in classes.rows for cell in row)
+    assert all(f"<td>{cell}</td>" in render_monitor(course).decode() for row in classes.rows for cell in row)
     said = course.describe_mix()
     assert "; b " in said and "; c " in said
 
@@ -291,12 +291,13 @@ def test_the_page_and_the_table_say_the_share_and_what_an_alarm_of_the_mix_alone
     course = watch(mixed_bags(200, 0.5, random), mixed_bags(150, 0.9, random), chance=0.05)
     assert course.mix[0] is not None
     assert course.tables()[0].rows[0][3] == course.mix[0].percent(1)
-    page = " ".join(render_page(course).decode().split())
+    page = " ".join(render_monitor(course).decode().split())
     assert "Only the class mix differs" in page
     assert "--per-class" in page and "--like" not in page, "weights follow uncertainties, which do not differ"
     assert f"(150 bags, with 95 % intervals): yes {course.mix[0].percent(1)}, in the calibration" in page
-    assert "alarm of the uncertainties; below: of the class mix" in page
-    calm = " ".join(render_page(watch(mixed_bags(90, 0.5, random), mixed_bags(9, 0.5, random))).decode().split())
+    assert "alarm of the uncertainties" in page and "alarm of the class mix" in page
+    course = watch(mixed_bags(90, 0.5, random), mixed_bags(9, 0.5, random))
+    calm = " ".join(render_monitor(course).decode().split())
     assert "Only the class mix" not in calm and "This assumes that bags of one class look" in calm
 
 
@@ -309,7 +310,7 @@ def test_predicted_classes_that_no_mix_fits_are_said_to_contradict_the_assumptio
     held, new = mixed_bags(200, 0.5, random, wrong=0.3), mixed_bags(150, 1.0, random, wrong=0.0)
     course = watch(held, new)
     no_mix = "They seem not to: no mix of the calibration bags fits these predicted classes."
-    assert no_mix in course.describe_mix() and no_mix in render_page(course).decode()
+    assert no_mix in course.describe_mix() and no_mix in render_monitor(course).decode()
     fits = watch(held, mixed_bags(150, 0.8, random, wrong=0.3))
     assert fits.describe_mix().endswith("look as they did in the calibration.")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -16,6 +15,7 @@ import pytest
 from commands import run
 from made_bags import separable_bags
 from made_predictions import chromium
+from made_reports import Page
 from scipy.integrate import quad
 from scipy.stats import binom, kstest
 from test_dataset_shift import bags_with
@@ -31,12 +31,13 @@ from miue.calibration.monitoring.martingale import (
     online_p_values,
     step_bets,
 )
-from miue.calibration.monitoring.page import BOTTOM, HEIGHT, LEFT, WIDTH, render_page
+from miue.calibration.monitoring.page import render_monitor
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.common.tables import read_columns
 from miue.io.store.store import write_store
 
 RANDOM = np.random.default_rng
+pytestmark = pytest.mark.usefixtures("small_plotly")
 
 
 def calibrated(**values: np.ndarray) -> Calibration:
@@ -212,7 +213,7 @@ def test_evidence_near_one_is_shown_as_a_number(tmp_path: Path) -> None:
     calm = replace(shown, log10_evidence=np.array([[-0.04], [-0.1]]))
     assert "The evidence nearest to an alarm was 0.912 (a); 10^4.0 would be one." in str(calm)
     assert not calm.only_mix and calm.advice == ""
-    page = render_page(calm).decode()
+    page = render_monitor(calm).decode()
     assert "<td>0.794</td><td>0.912</td>" in page and "10^-" not in page and "<sup>-" not in page
 
 
@@ -272,7 +273,7 @@ def test_new_bags_without_patients_are_named_where_calibrated_patients_have_seve
     course = monitor(several, [batch("1", ("p", "", "q"), a=value), batch("2", a=value)])
     assert course.patients_unknown.startswith("No patient is stated for 4 of 6 bags, and patients of the calibr")
     assert course.patients_unknown in course.tables()[0].notes
-    assert course.patients_unknown in render_page(course).decode()
+    assert course.patients_unknown in render_monitor(course).decode()
     assert monitor(several, [batch("1", ("p", "r", "q"), a=value)]).patients_unknown == ""
     single = known.model_copy(update={"made_from": CalibrationBags(bags=20, patients=20)})
     assert monitor(single, [batch("1", a=value)]).patients_unknown == ""
@@ -389,17 +390,15 @@ def test_what_does_not_fit_a_monitor_is_refused_and_changes_nothing(tmp_path: Pa
     (tmp_path / "other" / "thesis.txt").write_text("important")
     with pytest.raises(StorageError, match="empty folder"):
         add_batches(tmp_path / "other", calibration, [first], ("a",), chance=0.01)
-    for wrong in ("2", "-1", "", "yes", "0.5"):
-        (folder / BAGS).write_text(f"batch,bag_id,patient,predicted,a\n1,b,,{wrong},0.5\n1,c,,0,0.5\n")
-        with pytest.raises(StorageError, match="a predicted class of 0 to 1"):
+    heading, damaged = "batch,bag_id,patient,predicted,a\n", []
+    damaged += [("predicted", f"{heading}1,b,,{one},0.5\n1,c,,0,0.5\n") for one in ("2", "-1", "", "yes", "0.5")]
+    damaged += [("a", f"{heading}1,b,,0,0.5\n1,c,,0,{one}\n") for one in ("", "abc", "nan")]
+    damaged += [("a", "batch,bag_id,patient,predicted\n1,b,,0\n")]
+    for column, text in damaged:
+        (folder / BAGS).write_text(text)
+        with pytest.raises(StorageError) as refused:
             add_batches(folder, calibration, [], ("a",), chance=0.01)
-    for wrong in ("", "abc", "nan"):
-        (folder / BAGS).write_text(f"batch,bag_id,patient,predicted,a\n1,b,,0,0.5\n1,c,,0,{wrong}\n")
-        with pytest.raises(StorageError, match=r"bags\.csv'.*column 'a'.*begin another monitor"):
-            add_batches(folder, calibration, [], ("a",), chance=0.01)
-    (folder / BAGS).write_text("batch,bag_id,patient,predicted\n1,b,,0\n")
-    with pytest.raises(StorageError, match="column 'a'"):
-        add_batches(folder, calibration, [], ("a",), chance=0.01)
+        assert refused.value.item == f"monitor {str(folder / BAGS)!r}, column {column!r}"
 
 
 def other_value(lines: list[str]) -> list[str]:
@@ -478,77 +477,57 @@ def course_of(name: str, shift: float) -> Course:
 
 
 def test_the_page_says_what_is_the_case_and_escapes_names() -> None:
-    calm = render_page(course_of("<b>monday</b>", 0.0)).decode()
-    assert '<h1 class="calm">No alarm</h1>' in calm
-    assert "<b>monday</b>" not in calm
-    assert "&lt;b&gt;monday&lt;/b&gt;" in calm
-    assert "<script" not in calm
-    alarm = render_page(course_of("monday", 3.0)).decode()
-    assert "Alarm: new bags differ" in alarm
-    assert alarm.count("<polyline") == 2
-    assert "Check scanner, stain, focus, features and the mix of cases since then" in alarm
-    assert "Check scanner" not in calm
+    shown = Page(render_monitor(course_of("<b>monday</b>", 0.0)).decode())
+    assert "No alarm" in shown.texts and "<b>monday</b>" in shown.texts and "b" not in shown.tags
+    assert len(shown.scripts) == 3
+    alarm = Page(render_monitor(course_of("monday", 3.0)).decode())
+    assert "Alarm: new bags differ from the calibration bags" in alarm.texts
+    said = "Check scanner, stain, focus, features and the mix of cases since then"
+    assert said in alarm.text and said not in shown.text
+    names = {name: np.arange(20.0) for name in ("a<b>",)}
+    hostile = monitor(calibrated(**names), [batch("1", None, **names)])
+    assert Page(render_monitor(hostile).decode()).data["traces"][0]["name"] == "a&lt;b&gt;"
 
 
-def test_the_lines_of_the_page_begin_at_one_so_that_a_single_bag_is_drawn_and_1_is_always_on_the_axis() -> None:
-    one = monitor(calibrated(a=np.arange(50.0)), [batch("monday", None, a=np.array([20.5]))])
-    page = render_page(one).decode()
-    points = re.search(r'points="([^"]*)"', page)
-    neutral = re.search(r'<text x="40" y="([\d.]+)" text-anchor="end">10<tspan dy="-4">0</tspan>', page)
-    assert points and neutral
-    start, end = (tuple(map(float, point.split(","))) for point in points[1].split())
-    assert start[0] == 46 and start[1] == pytest.approx(float(neutral[1]) - 4) and end[0] == 952
-    assert ">1 bag</text>" in page
-    strong = render_page(course_of("monday", 40.0)).decode()
-    far = render_page(replace(one, log10_evidence=np.array([[90.0]]))).decode()
-    for text in (strong, far):
-        assert '<tspan dy="-4">0</tspan>' in text
-    assert "lower evidence is drawn there" in page
-
-
-def test_lines_of_the_page_that_share_a_color_are_drawn_differently() -> None:
-    random = RANDOM(5)
-    held = {f"score_{place:02}": random.normal(size=50) for place in range(11)}
-    new = {name: random.normal(size=10) for name in held}
-    course = monitor(calibrated(**held), [batch("monday", None, **new)])
-    page = render_page(course).decode()
-    styles = [re.search(rf"^\.s{place} \{{ (.*) \}}$", page, re.MULTILINE) for place in range(11)]
-    assert len({style[1] for style in styles if style}) == 11
+def figure_of(course: Course) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Lines and layout of the figure on the page."""
+    drawn = Page(render_monitor(course).decode()).data
+    return drawn["traces"], drawn["layout"]
 
 
 def test_the_figure_has_every_bag_the_ends_of_batches_and_the_limit_where_they_are() -> None:
     before = RANDOM(0).normal(size=200)
     new = [batch("1", a=np.zeros(30)), batch("2", a=np.full(70, 9.0)), batch("3", a=np.full(20, 9.0))]
     course = monitor(calibrated(a=before), new)
-    evidence, (limit,) = course.log10_evidence[:, 0], course.log10_limits
-    assert evidence.max() > limit + 5  # far above, and yet within the figure
-    page = render_page(course).decode()
-    points = re.search('<polyline class="s0" points="([^"]*)"', page)
-    assert points is not None
-    x, y = np.array([point.split(",") for point in points[1].split()], float).T
-    per_bag = (WIDTH - 8 - LEFT) / 120
-    assert x == pytest.approx(LEFT + per_bag * np.arange(121), abs=0.06)
-    ends = [float(one) for one in re.findall('<line class="batch" x1="([^"]*)"', page)]
-    assert ends == pytest.approx([LEFT + per_bag * 30, LEFT + per_bag * 100], abs=0.06)
-    limits = [float(one) for one in re.findall('<line class="limit" [^>]*y1="([^"]*)"', page)]
-    evidence = np.append(0.0, evidence)  # it is 1 before the first bag
-    per_power, zero = np.polyfit(evidence, y, 1)  # pixels are linear in the evidence, more of it is higher
-    assert per_power < 0 and y == pytest.approx(zero + per_power * evidence, abs=0.06)
-    assert limits == pytest.approx([zero + per_power * limit], abs=0.2)
-    assert y.min() > 0 and y.max() < HEIGHT - BOTTOM
+    [line], layout = figure_of(course)
+    assert line["x"] == list(range(121))
+    low, high = layout["yaxis"]["range"]
+    wanted = np.maximum([0.0, *course.log10_evidence[:, 0]], -2)  # it is 1 before the first bag
+    assert line["y"] == pytest.approx(wanted, abs=1e-3)
+    assert low < min(line["y"]) and max(line["y"]) < high and max(line["y"]) > course.log10_limits[0] + 5
+    ends = [one["x0"] for one in layout["shapes"] if one["x0"] == one["x1"]]
+    assert ends == [30, 100]
+    assert [one["y0"] for one in layout["shapes"] if one["y0"] == one["y1"]] == list(course.log10_limits)
+    many = monitor(calibrated(a=before), [batch("1", a=np.zeros(4000))])
+    [line], _ = figure_of(many)
+    assert len(line["x"]) < 2100 and line["x"][-1] == 4000
+    one = monitor(calibrated(a=np.arange(50.0)), [batch("monday", None, a=np.array([20.5]))])
+    for evidence in (-5.0, 90.0):
+        [line], layout = figure_of(replace(one, log10_evidence=np.array([[evidence]])))
+        assert line["x"] == [0, 1] and layout["xaxis"]["range"] == [0, 1] and 0 in layout["yaxis"]["tickvals"]
 
 
-def test_each_class_has_a_line_of_its_own_on_the_page_and_one_class_mix_is_plain() -> None:
-    names = (*(f"score_{place:02}" for place in range(8)), *(f"class_mix_{place:02}" for place in range(10)))
-    course = monitor(
-        calibrated(**{name: np.arange(20.0) for name in names}),
-        [batch("monday", None, **{name: np.zeros(2) for name in names})],
-    )
-    page = render_page(course).decode()
-    styles = [re.search(rf"^\.s{place} \{{ (.*) \}}$", page, re.MULTILINE) for place in range(len(names))]
-    assert len({style[1] for style in styles if style}) == len(names)
-    one = render_page(replace(course_of("monday", 0.0), scores=("class_mix", "b"))).decode()
-    assert ".s0 { stroke: var(--ink); background: var(--ink); }" in one
+def test_every_score_has_a_line_of_its_own_and_one_class_mix_is_plain() -> None:
+    names = (*(f"score_{place:02}" for place in range(11)), *(f"class_mix_{place:02}" for place in range(10)))
+    values = {name: np.arange(20.0) for name in names}
+    course = monitor(calibrated(**values), [batch("monday", None, **values)])
+    looks = {(line["line"]["color"], line["line"]["dash"]) for line in figure_of(course)[0]}
+    assert len(looks) == len(names)
+    two = replace(course_of("monday", 0.0), scores=("class_mix", "b"), log10_limits=(2.0, 3.0))
+    lines, layout = figure_of(two)
+    assert (lines[0]["line"]["color"], lines[0]["line"]["dash"]) == ("ink", "solid")
+    labels = [one["text"].removeprefix("alarm of the ") for one in layout["annotations"]]
+    assert labels == ["class mix", "uncertainties"]
 
 
 @pytest.mark.long
@@ -609,41 +588,10 @@ def test_a_monitor_that_could_not_begin_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.browser
-def test_the_page_fits_a_phone_with_the_latest_part_of_the_figure_in_view_and_white_paper(tmp_path: Path) -> None:
-    where = chromium()
-    if where is None:
-        pytest.skip("needs Chromium or Chrome")
-    api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
-    (tmp_path / "page.html").write_bytes(render_page(course_of("monday", 3.0)))
-    with api.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=where, args=["--no-sandbox"])
-        try:
-            for width in (360, 1200):
-                page = browser.new_page(viewport={"width": width, "height": 800})
-                page.goto((tmp_path / "page.html").as_uri())
-                frame, figure = (page.locator(name).bounding_box() for name in (".scroll:has(svg)", "svg"))
-                assert figure["x"] + figure["width"] == pytest.approx(frame["x"] + frame["width"], abs=1)
-                label = page.locator("svg text", has_text="alarm").locator("visible=true").last.bounding_box()
-                assert frame["x"] <= label["x"] < frame["x"] + frame["width"]
-                size = "parseFloat(getComputedStyle(document.querySelector('svg text')).fontSize)"
-                assert page.evaluate(size) * figure["width"] / 960 >= 11  # pixels on the screen
-                page.close()
-            for scheme in ("light", "dark"):
-                page = browser.new_page(viewport={"width": 660, "height": 900}, color_scheme=scheme)
-                page.goto((tmp_path / "page.html").as_uri())
-                page.emulate_media(media="print")
-                assert page.evaluate(
-                    "[...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)"
-                )
-                assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-                page.close()
-        finally:
-            browser.close()
-
-
-@pytest.mark.slow
-@pytest.mark.browser
-def test_many_scores_of_a_class_mix_are_readable_on_a_phone_and_on_paper(tmp_path: Path) -> None:
+def test_the_page_fits_a_phone_and_white_paper_with_many_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # with the figures' library
     where = chromium()
     if where is None:
         pytest.skip("needs Chromium or Chrome")
@@ -654,30 +602,38 @@ def test_many_scores_of_a_class_mix_are_readable_on_a_phone_and_on_paper(tmp_pat
         calibrated(**{name: np.arange(60.0) for name in names}),
         [batch("monday in the second hospital", None, **{name: np.arange(100.0, 120) for name in names})],
     )
-    (tmp_path / "page.html").write_bytes(render_page(course))
+    (tmp_path / "page.html").write_bytes(render_monitor(course))
+    scrolls = "[...document.querySelectorAll('.scroll')].some(e => e.scrollWidth > e.clientWidth)"
     with api.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=where, args=["--no-sandbox"])
         try:
-            page = browser.new_page(viewport={"width": 390, "height": 800})
-            page.goto((tmp_path / "page.html").as_uri())
-            labels = page.locator("svg text", has_text="alarm").locator("visible=true")
-            assert labels.all_text_contents() == ["alarm of the uncertainties; below: of the class mix"]
-            frame, first = (
-                page.locator(name).first.bounding_box() for name in (".scroll:has(svg)", "section:last-of-type td")
-            )
-            assert first["width"] < 0.6 * frame["width"]  # beside the name, numbers are in view
-            page.set_viewport_size({"width": 660, "height": 900})
-            page.emulate_media(media="print")
-            assert page.evaluate(
-                "[...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)"
-            )
-            lines = page.evaluate(
-                """(cell => { const text = cell.firstChild, range = document.createRange();
-                    return [...text.data.matchAll(/\\w+/g)].filter(word => {
-                        range.setStart(text, word.index); range.setEnd(text, word.index + word[0].length);
-                        return range.getClientRects().length > 1; }).map(word => word[0]); })(
-                    document.querySelector('section:last-of-type td:last-child'))"""
-            )
-            assert lines == []  # no name is broken
+            for scheme in ("light", "dark"):
+                page = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme=scheme)
+                complaints: list[str] = []
+                page.on("console", lambda message, said=complaints: said.append(message.text))
+                page.on("pageerror", lambda message, said=complaints: said.append(str(message)))
+                page.goto((tmp_path / "page.html").as_uri())
+                page.wait_for_selector("html[data-ready=yes]")
+                assert page.evaluate("document.documentElement.scrollWidth") <= 390
+                assert page.locator("#figure .trace").count() == len(names)
+                labels = page.locator("#figure .annotation-text").all_text_contents()
+                assert labels == ["alarm of the uncertainties", "alarm of the class mix"]
+                frame, first = (
+                    page.locator(f"section:last-of-type {name}").first.bounding_box() for name in (".scroll", "td")
+                )
+                assert first["width"] < 0.6 * frame["width"]  # beside the name, numbers are in view
+                page.set_viewport_size({"width": 660, "height": 900})
+                page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+                page.emulate_media(media="print")
+                assert not page.evaluate(scrolls)
+                assert page.evaluate("document.documentElement.scrollWidth") <= 660
+                assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+                assert page.evaluate("document.getElementById('figure').layout.font.color") == "#1d2430"
+                page.emulate_media(media="screen")
+                page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+                ink = page.evaluate("document.getElementById('figure').layout.font.color")
+                assert (ink == "#1d2430") == (scheme == "light")
+                assert complaints == []
+                page.close()
         finally:
             browser.close()

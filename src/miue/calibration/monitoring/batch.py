@@ -62,21 +62,13 @@ class Batch:
         ids = tuple(map(str, table.bag_ids))
         for score in scores:
             if score not in values:
-                raise DataError(
-                    item=f"the predictions {name!r}",
-                    wanted=f"the uncertainty {score!r}, which is watched",
-                    got=", ".join(values),
-                    fix="predict with the calibrated model, or name the uncertainties to "
-                    "watch with --score, in Python scores",
-                )
+                wanted = f"the uncertainty {score!r}, which is watched"
+                fix = "predict with the calibrated model, or name what to watch with --score, in Python scores"
+                raise DataError(item=f"predictions {name!r}", wanted=wanted, got=", ".join(values), fix=fix)
             unknown = np.flatnonzero(np.isnan(values[score]))
             if len(unknown):
-                raise DataError(
-                    item=f"bag {ids[unknown[0]]!r} of {name!r}",
-                    wanted=f"a number as {score}",
-                    got="nan",
-                    fix="predict this bag again, or leave it out",
-                )
+                item, fix = f"bag {ids[unknown[0]]!r} of {name!r}", "predict this bag again, or leave it out"
+                raise DataError(item=item, wanted=f"a number as {score}", got="nan", fix=fix)
         patients = ("",) * len(ids) if table.patients is None else tuple(p or "" for p in table.patients)
         watched = {score: values[score] for score in scores}
         return cls(name, ids, patients, watched, predicted_classes(table), trained)
@@ -91,12 +83,8 @@ def watched_scores(calibration: Calibration, scores: Sequence[str] | None = None
         ConfigError: something that the calibration does not have, or a calibration without values.
     """
     if not calibration.usual:
-        raise ConfigError(
-            item="the calibration",
-            wanted="the uncertainties of its bags",
-            got="none",
-            fix="calibrate again: miue calibrate RUN STORE",
-        )
+        wanted, fix = "the uncertainties of its bags", "calibrate again: miue calibrate RUN STORE"
+        raise ConfigError(item="the calibration", wanted=wanted, got="none", fix=fix)
     mix = () if calibration.class_mix is None else tuple(calibration.class_mix.probabilities)
     known = (*calibration.usual, *([CLASS_MIX] if mix else []))
     for score in scores or ():

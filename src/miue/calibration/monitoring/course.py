@@ -333,12 +333,9 @@ def _check_once(batches: Sequence[Batch]) -> None:
     for batch in batches:
         for name in batch.ids:
             if name in batch_of:
-                raise DataError(
-                    item=f"bag {name!r} of batch {batch.name!r}",
-                    wanted="every bag once",
-                    got=f"it in batch {batch_of[name]!r} too",
-                    fix="leave one of them out, or give another bag an id of its own",
-                )
+                item, got = f"bag {name!r} of batch {batch.name!r}", f"it in batch {batch_of[name]!r} too"
+                fix = "leave one of them out, or give another bag an id of its own"
+                raise DataError(item=item, wanted="every bag once", got=got, fix=fix)
             batch_of[name] = batch.name
 
 

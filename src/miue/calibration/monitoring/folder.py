@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64
 
 from miue.calibration.calibration import Calibration
 from miue.calibration.monitoring.batch import Batch
 from miue.calibration.monitoring.course import Course, monitor
-from miue.calibration.monitoring.page import render_page
+from miue.calibration.monitoring.page import render_monitor
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.files import (
     atomic_file,
@@ -68,9 +67,9 @@ def add_batches(
         course = monitor(calibration, batches, scores=scores, chance=chance)
         _check_course(folder, course)
         _write_bags(folder / BAGS, batches, scores)
-        _write_course(folder / COURSE, course)
+        write_table(folder / COURSE, _course_columns(course))
         with atomic_file(folder / PAGE) as temporary:
-            temporary.write_bytes(render_page(course))
+            temporary.write_bytes(render_monitor(course))
     return course
 
 
@@ -140,20 +139,12 @@ def _not_as_before(batch: str, bag: str, what: str, kept: str, new: str) -> Data
 def _check_state(folder: Path, calibration: Calibration, scores: Sequence[str], chance: float) -> None:
     """Raise unless the monitor began with these; begin it where there is none."""
     kept = calibration.model_dump(mode="json", include={"usual", "class_mix"})
-    state = {
-        "calibration_sha256": json_sha256(kept),
-        "scores": list(scores),
-        "chance": chance,
-    }
+    state = {"calibration_sha256": json_sha256(kept), "scores": list(scores), "chance": chance}
     path = folder / STATE
     if not path.exists():
         if folder.exists() and holds_files(folder, besides=temporaries(folder, STATE)):
-            raise StorageError(
-                item=f"folder {str(folder)!r}",
-                wanted="an empty folder, or that of a monitor",
-                got=f"{len(list(folder.iterdir()))} other files",
-                fix="name another folder",
-            )
+            wanted, got = "an empty folder, or that of a monitor", f"{len(list(folder.iterdir()))} other files"
+            raise StorageError(item=f"folder {str(folder)!r}", wanted=wanted, got=got, fix="name another folder")
         make_folder(folder)
         write_json(path, {"format": FORMAT, "version": VERSION, **state})
         return
@@ -161,12 +152,9 @@ def _check_state(folder: Path, calibration: Calibration, scores: Sequence[str], 
     check_format(stored, item=f"monitor {str(path)!r}", format_name=FORMAT, version=VERSION, fix="update miue")
     for name, what in (("calibration_sha256", "calibration"), ("scores", "uncertainties"), ("chance", "chance")):
         if stored.get(name) != state[name]:
-            raise ConfigError(
-                item=f"monitor {str(folder)!r}",
-                wanted=f"the {what} that it began with: {stored.get(name)}",
-                got=str(state[name]),
-                fix=BEGIN_ANOTHER,
-            )
+            wanted = f"the {what} that it began with: {stored.get(name)}"
+            item, got = f"monitor {str(folder)!r}", str(state[name])
+            raise ConfigError(item=item, wanted=wanted, got=got, fix=BEGIN_ANOTHER)
 
 
 def _check_course(folder: Path, course: Course) -> None:
@@ -206,20 +194,17 @@ def _read_bags(path: Path, scores: Sequence[str], classes: int) -> list[Batch]:
         return []
     columns = read_columns(path, text=TEXT_COLUMNS)
     if missing := [name for name in (*OWN_COLUMNS, *scores) if name not in columns]:
-        raise StorageError(
-            item=f"monitor {str(path)!r}",
-            wanted=f"the column {missing[0]!r}",
-            got=", ".join(columns),
-            fix=BEGIN_ANOTHER,
-        )
+        raise _damaged(path, missing[0], "a column of that name", "none")
     if not np.isin(columns["predicted"], np.arange(classes)).all():
-        raise StorageError(
-            item=f"monitor {str(path)!r}",
-            wanted=f"a predicted class of 0 to {classes - 1} for each bag",
-            got="something else",
-            fix=BEGIN_ANOTHER,
-        )
-    of_score = {score: _read_values(columns, score, path) for score in scores}
+        raise _damaged(path, "predicted", f"a class of 0 to {classes - 1} for each bag", "something else")
+    of_score = {}
+    for score in scores:  # an uncertainty beyond float32 is infinite
+        try:
+            of_score[score] = numbers_or_nan(columns[score], score, str(path))
+        except DataError as error:
+            raise _damaged(path, score, error.wanted, error.got) from error
+        if np.isnan(of_score[score]).any():
+            raise _damaged(path, score, "a number for each bag", "a bag without one")
     names = columns["batch"].astype(str)
     starts = np.flatnonzero(np.append(True, names[1:] != names[:-1]))
     batches = []
@@ -232,21 +217,9 @@ def _read_bags(path: Path, scores: Sequence[str], classes: int) -> list[Batch]:
     return batches
 
 
-def _read_values(columns: Mapping[str, np.ndarray], score: str, path: Path) -> Float64[np.ndarray, "n"]:
-    """Return what is watched of the bags; an uncertainty beyond float32 is infinite."""
-    try:
-        values = numbers_or_nan(columns[score], score, str(path))
-    except DataError as error:
-        raise StorageError(item=error.item, wanted=error.wanted, got=error.got, fix=BEGIN_ANOTHER) from error
-    unknown = np.flatnonzero(np.isnan(values))
-    if len(unknown):
-        raise StorageError(
-            item=f"monitor {str(path)!r}, bag {str(columns['bag_id'][unknown[0]])!r}, column {score!r}",
-            wanted="a number",
-            got="none",
-            fix=BEGIN_ANOTHER,
-        )
-    return values
+def _damaged(path: Path, column: str, wanted: str, got: str) -> StorageError:
+    item = f"monitor {str(path)!r}, column {column!r}"
+    return StorageError(item=item, wanted=wanted, got=got, fix=BEGIN_ANOTHER)
 
 
 def _write_bags(path: Path, batches: Sequence[Batch], scores: Sequence[str]) -> None:
@@ -258,10 +231,6 @@ def _write_bags(path: Path, batches: Sequence[Batch], scores: Sequence[str]) -> 
     }
     values = {score: np.concatenate([batch.values[score] for batch in batches]) for score in scores}
     write_table(path, {**columns, **values})
-
-
-def _write_course(path: Path, course: Course) -> None:
-    write_table(path, _course_columns(course))
 
 
 def _course_columns(course: Course) -> dict[str, Any]:

@@ -1,122 +1,105 @@
-"""The course of a monitor as one HTML page, without scripts and without outside references."""
+"""The course of a monitor as one HTML page that opens anywhere, without a network."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from miue.calibration.monitoring.course import Course, describe_evidence, is_mix
+from miue.common.page import render_page
 
-WIDTH, HEIGHT, LEFT, BOTTOM = 960, 320, 46, 28  # of the figure, in pixels
 POINTS = 1500  # of a line at most
 LOWEST = -2.0  # of the vertical axis: evidence below 1 says only that nothing changed
 COLORS = 8  # of the page's style
-DASHES = (None, (5, 2))  # of the uncertainties, for each round of the colors
-DOTS = ((2, 2), (2, 5))  # of the classes, likewise
+LOOKS = {False: ("solid", "dash"), True: ("dot", "dashdot")}
+"""How lines of uncertainties, and of classes, are drawn in each round of the colors."""
+BORDERS = {"solid": "solid", "dash": "dashed", "dot": "dotted", "dashdot": "double"}
 
 
-@dataclass(frozen=True)
-class Line:
-    """The course of one score, in pixels of the figure.
-
-    Attributes:
-        name: of the score.
-        points: of the polyline.
-        end: its evidence after the last bag, in words.
-        highest: the highest it was, likewise.
-        alarm: the bag of its first alarm, "" without one.
-        color: of the line, a variable of the page's style.
-        dash: pixels drawn and left out; None for a solid line.
-    """
-
-    name: str
-    points: str
-    end: str
-    highest: str
-    alarm: str
-    color: str
-    dash: tuple[int, int] | None
-
-
-@dataclass(frozen=True)
-class Frame:
-    """The figure's axes: bags from left to right, evidence from the bottom to the top."""
-
-    bags: int
-    highest: float
-
-    def x(self, bag: int) -> float:
-        """Return the pixel of a number of bags."""
-        return round(LEFT + (WIDTH - LEFT - 8) * bag / self.bags, 1)
-
-    def y(self, log10_evidence: float) -> float:
-        """Return the pixel of an evidence."""
-        return round((HEIGHT - BOTTOM) * (self.highest - max(log10_evidence, LOWEST)) / (self.highest - LOWEST), 1)
-
-
-def render_page(course: Course) -> bytes:
+def render_monitor(course: Course) -> bytes:
     """Return the page as UTF-8; every text is escaped, and the page may request nothing."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-    )
-    top = max(max(course.log10_limits) + 0.5, float(course.log10_evidence.max()) + 0.3)
-    frame = Frame(len(course.ids), top)
-    ends = np.searchsorted(course.batch_of, np.arange(len(course.batches)), side="right")
-    limits, limits_text = _limits(course, frame)
-    step = max(1, int(np.ceil((top - LOWEST) / 8)))
-    text = environment.get_template("page.html.j2").render(
-        course=course,
-        tables=course.tables(),
-        lines=[_line(course, column, frame) for column in range(len(course.scores))],
-        limits=limits,
-        limits_text=limits_text,
-        ends=[frame.x(end) for end in ends[:-1].tolist()],
-        ticks=[(frame.y(float(power)), power) for power in range(int(LOWEST), int(top) + 1) if power % step == 0],
-        width=WIDTH,
-        height=HEIGHT,
-        left=LEFT,
-        bottom=HEIGHT - BOTTOM,
-        left_out=int((~course.counted).sum()),
-    )
-    return text.encode("utf-8", "replace")
+    lines = [_line(course, column) for column in range(len(course.scores))]
+    rows = [
+        {
+            "name": score,
+            "color": line["line"]["color"],
+            "border": BORDERS[line["line"]["dash"]],
+            "now": describe_evidence(float(evidence[-1])),
+            "highest": describe_evidence(float(evidence.max())),
+            "alarm": course.alarms.get(score, ""),
+        }
+        for score, line, evidence in zip(course.scores, lines, course.log10_evidence.T, strict=True)
+    ]
+    values = {"course": course, "rows": rows, "left_out": int((~course.counted).sum())}
+    figure = {"traces": lines, "layout": _layout(course)}
+    return render_page(Path(__file__).with_name("page.html.j2"), values, figure, ("figure.js",))
 
 
-def _limits(course: Course, frame: Frame) -> tuple[list[float], str]:
-    """Return where each different limit is drawn, from the top, and the text above the first."""
-    names: dict[float, list[str]] = {}
-    for score, limit in zip(course.scores, course.log10_limits, strict=True):
-        names.setdefault(frame.y(limit), []).append(score)
-    places = sorted(names)
-    of = ["of the class mix" if is_mix(names[y][0]) else "of the uncertainties" for y in places]
-    return places, "alarm" if len(places) == 1 else f"alarm {'; below: '.join(of)}"
-
-
-def _line(course: Course, column: int, frame: Frame) -> Line:
+def _line(course: Course, column: int) -> dict[str, Any]:
     """Return the line of a score; of many bags every k-th is drawn, and the last."""
-    evidence = course.log10_evidence[:, column]
+    score, evidence = course.scores[column], course.log10_evidence[:, column]
     drawn = np.unique(np.append(np.arange(0, len(evidence), max(1, len(evidence) // POINTS)), len(evidence) - 1))
-    start = f"{frame.x(0)},{frame.y(0.0)}"  # the evidence before the first bag is 1
-    points = " ".join([start, *(f"{frame.x(row + 1)},{frame.y(float(evidence[row]))}" for row in drawn.tolist())])
-    score = course.scores[column]
-    color, dash = _look(course.scores, score)
-    alarm = course.alarms.get(score, "")
-    end, highest = (describe_evidence(float(value)) for value in (evidence[-1], evidence.max()))
-    return Line(score, points, end, highest, alarm, color, dash)
-
-
-def _look(scores: Sequence[str], score: str) -> tuple[str, tuple[int, int] | None]:
-    """Return the color and the dashes of a score: dotted for a class, but solid ink for the only class mix."""
-    alike = [one for one in scores if is_mix(one) == is_mix(score)]
+    alike = [one for one in course.scores if is_mix(one) == is_mix(score)]
+    turn, place = divmod(alike.index(score), COLORS)
+    looks = LOOKS[is_mix(score)]
+    look = {"color": f"c{place}", "dash": looks[turn % len(looks)]}
     if is_mix(score) and len(alike) == 1:
-        return "ink", None
-    round_, place = divmod(alike.index(score), COLORS)
-    patterns = DOTS if is_mix(score) else DASHES
-    return f"c{place}", patterns[round_ % len(patterns)]
+        look = {"color": "ink", "dash": "solid"}
+    return {
+        "name": escape(score),  # plotly reads tags in texts
+        "x": [0, *(drawn + 1).tolist()],
+        "y": [0.0, *np.maximum(evidence[drawn], LOWEST).round(3).tolist()],  # before the first bag it is 1
+        "mode": "lines",
+        "line": {**look, "width": 2},
+        "hovertemplate": "after %{x} bags: 10<sup>%{y:.1f}</sup>",
+    }
+
+
+def _layout(course: Course) -> dict[str, Any]:
+    """Return axes, the ends of batches and the limits; a color is the name of one of the page's style."""
+    bags = len(course.ids)
+    top = max(max(course.log10_limits) + 0.6, float(course.log10_evidence.max()) + 0.3)
+    step = max(1, int(np.ceil((top - LOWEST) / 8)))
+    powers = [power for power in range(int(LOWEST), int(top) + 1) if power % step == 0]
+    ends = np.searchsorted(course.batch_of, np.arange(len(course.batches)), side="right")[:-1].tolist()
+    lines = [{"x0": end, "x1": end, "y0": 0, "y1": 1, "yref": "paper", "line": _thin("line")} for end in ends]
+    labels = []
+    limits = {limit: is_mix(score) for score, limit in zip(course.scores, course.log10_limits, strict=True)}
+    for limit, of_mix in limits.items():
+        lines.append({"x0": 0, "x1": 1, "xref": "paper", "y0": limit, "y1": limit, "line": _thin("wrong")})
+        of = "" if len(limits) == 1 else f" of the {'class mix' if of_mix else 'uncertainties'}"
+        side = "bottom" if limit == max(limits) else "top"
+        text = {"text": f"alarm{of}", "showarrow": False, "font": {"color": "wrong", "size": 12}}
+        labels.append({**text, "x": 0, "xref": "paper", "xanchor": "left", "y": limit, "yanchor": side})
+    axis = {"gridcolor": "line", "zerolinecolor": "line", "automargin": True}
+    return {
+        "shapes": lines,
+        "annotations": labels,
+        "showlegend": False,
+        "height": 340,
+        "margin": {"l": 44, "r": 12, "t": 8, "b": 40},
+        "paper_bgcolor": "card",
+        "plot_bgcolor": "card",
+        "font": {"color": "ink", "size": 13, "family": "inherit"},
+        "xaxis": {
+            **axis,
+            "range": [0, bags],
+            "showgrid": False,
+            "tickformat": ",d",
+            "dtick": 1 if bags < 9 else None,
+            "title": {"text": "bags"},
+        },
+        "yaxis": {
+            **axis,
+            "range": [LOWEST - 0.1, top],
+            "tickvals": powers,
+            "ticktext": [f"10<sup>{power}</sup>".replace("-", "−") for power in powers],
+        },
+    }
+
+
+def _thin(color: str) -> dict[str, Any]:
+    return {"color": color, "width": 1.5, "dash": "dash"}

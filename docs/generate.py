@@ -55,8 +55,9 @@ COMMANDS = (
 
 CLI_HEAD = """# Commands
 
-Generated from the source. `miue COMMAND --help` shows the same. Options of several commands with one meaning are
-listed first. An option of which several values make sense can be repeated, or takes values separated by commas.
+Generated from the source. `miue COMMAND --help` says more. Options of several commands are listed first, and those
+whose meaning differs again with their command. Options with several values are repeated or take values separated by
+commas.
 """
 REPEATED = re.compile(r" Repeat it(, or separate values by commas)?\.( Repeated names may hold commas\.)?")
 MIL_CHECKS = Path(__file__).parents[1] / "results" / "checks" / "mil.csv"
@@ -79,7 +80,8 @@ def commands_page() -> str:
     assert not unlisted, f"COMMANDS must list each command once: {unlisted}"
     options = {path: dict(options_of(commands[path], path)) for path in COMMANDS}
     counts = Counter(option for of_command in options.values() for option in of_command.items())
-    shared = {option for option, count in counts.items() if count > 1}
+    usual = {option[0].split()[0]: (option, count) for option, count in reversed(counts.most_common())}
+    shared = {option for option, count in usual.values() if count > 1}
     sections = [CLI_HEAD, "## Shared options\n", *(line(*option) for option in counts if option in shared)]
     for path in COMMANDS:
         own = [line(*option) for option in options[path].items() if option not in shared]
@@ -95,7 +97,8 @@ def options_of(command: Any, path: Sequence[str]) -> Iterator[tuple[str, str]]:
     for parameter in command.params:
         record = parameter.get_help_record(context)
         if record is not None and "--help" not in parameter.opts:
-            yield record[0], REPEATED.sub("", " ".join(record[1].split()))
+            names = re.sub(r"<(int|float)( range)?>", "N", record[0])
+            yield re.sub(r" <.*>", "", names), REPEATED.sub("", " ".join(record[1].split()))
 
 
 def line(names: str, meaning: str) -> str:
@@ -104,8 +107,10 @@ def line(names: str, meaning: str) -> str:
 
 
 def prose(command: Any) -> str:
-    """Return the help of a command as paragraphs."""
-    return "\n\n".join(markdown(" ".join(part.split())) for part in inspect.cleandoc(command.help).split("\n\n"))
+    """Return the first paragraph of a command's help, and its example."""
+    first, *others = (" ".join(part.split()) for part in inspect.cleandoc(command.help).split("\n\n"))
+    examples = [f"`{part.removeprefix('Example: ')}`" for part in others if part.startswith("Example: ")]
+    return "\n\n".join([markdown(first), *examples])
 
 
 def markdown(text: str) -> str:

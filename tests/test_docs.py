@@ -11,9 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
-import sklearn
 from typer.testing import CliRunner
 
 import miue
@@ -25,17 +23,7 @@ from miue.cli.worklist import worklist_table
 from miue.datasets import gaussian
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGES = (
-    "tutorial",
-    "case",
-    "howto/python",
-    "howto/tables",
-    "howto/images",
-    "howto/videos",
-    "howto/other_tools",
-    "howto/own_network",
-    "howto/own_method",
-)
+PAGES = ("tutorial", "data", "slides", "howto/python", "howto/other_tools", "howto/own_network")
 REFERENCE = sorted((DOCS / "reference").glob("*.md"))
 
 
@@ -72,14 +60,14 @@ def script(name: str) -> Any:
     return module
 
 
-def test_the_questions_state_how_many_bags_a_calibration_needs() -> None:
+def test_pages_state_how_many_bags_a_calibration_needs() -> None:
     needed = needed_by_default()
-    assert f"at least {needed} labeled bags" in (DOCS / "faq.md").read_text()
+    assert f"at least {needed} labeled bags" in (DOCS / "limits.md").read_text()
     assert f"{needed} by default" in (DOCS / "decisions.md").read_text()
 
 
 def test_the_walkthrough_shows_the_columns_of_the_worklist() -> None:
-    header = next(line for line in (DOCS / "case.md").read_text().splitlines() if line.startswith("┃"))
+    header = next(line for line in (DOCS / "slides.md").read_text().splitlines() if line.startswith("┃"))
     assert [name.strip() for name in header.strip("┃").split("┃")] == [
         str(column.header) for column in worklist_table([]).columns
     ]
@@ -110,37 +98,6 @@ def test_commands_and_code_of_a_page_run_in_their_order(
             assert name == "miue"
             result = CliRunner().invoke(app, command)
             assert result.exit_code == 0, f"{line}\n{result.output}\n{result.exception}"
-
-
-@pytest.mark.long
-def test_code_of_the_classifier_runs_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With fewer epochs and folds, on bags as the page describes them."""
-    monkeypatch.chdir(tmp_path)
-    random = np.random.default_rng(0)
-    of_class = np.arange(24) % 2
-    bags = [random.normal(size=(random.integers(1, 6), 3)) + 3 * number for number in of_class]
-    sizes = [len(bag) for bag in bags]
-    of_bags = {
-        "labels": np.array(["normal", "tumor"])[of_class],
-        "bags": np.array([f"slide {number}" for number in range(24)]),
-        "patients": np.arange(24) // 2,
-    }
-    scope: dict[str, Any] = {
-        "bags": bags,
-        "new_bags": bags[:3],
-        "labels": of_bags["labels"],
-        "patients": of_bags["patients"],
-        "rows": np.concatenate(bags),
-        **{f"row_{name}": np.repeat(values, sizes) for name, values in of_bags.items()},
-    }
-    code = "\n".join(re.findall(r"```python\n(.*?)```", (DOCS / "interfaces.md").read_text(), re.S))
-    quick = {"max_epochs=50": "max_epochs=1", "cv=5": "cv=2", "GroupKFold(5)": "GroupKFold(2)"}
-    for slow, fast in quick.items():
-        assert slow in code
-        code = code.replace(slow, fast)
-    with sklearn.config_context():
-        exec(compile(code, "interfaces.md", "exec"), scope)
-    assert (tmp_path / "model" / "config.json").exists()
 
 
 @pytest.mark.parametrize("page", REFERENCE, ids=lambda path: path.stem)
@@ -195,11 +152,19 @@ def test_functions_named_beside_equations_exist() -> None:
         assert last in (target.rsplit(".", 1)[1], getattr(found, "__name__", "")) or hasattr(found, last), word
 
 
-def test_the_page_of_all_parts_is_what_the_registries_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tables_of_all_parts_are_what_the_registries_say(monkeypatch: pytest.MonkeyPatch) -> None:
     generate = script("generate")
-    page = generate.parts_page()
-    assert (DOCS / "parts.md").read_text() == page and "smoothed" not in page
+    page = generate.choosing_page()
+    assert (DOCS / "choosing.md").read_text() == page and "smoothed" not in page
     monkeypatch.setitem(miue.METHODS._own, "smoothed", "parts_of_others:Smoothed")
     assert "| `smoothed` | A method with a loss of its own. | `smoothing=0.1` | bag-of-one, attention |" in (
-        generate.parts_page()
+        generate.choosing_page()
     )
+
+
+def test_the_page_of_commands_describes_each_option_and_a_shared_one_once() -> None:
+    page = script("generate").commands_page()
+    assert page == (DOCS / "cli.md").read_text()
+    assert page.count("- `--labels FILE`: ") == 1 and page.count("- `--like PREDICTIONS`: ") == 1
+    train = page.split("## miue train\n")[1].split("\n## ")[0]
+    assert "- `--seeds" in train and re.search(r"- Shared: .*`--labels`.*`--network`", train)

@@ -295,11 +295,11 @@ def test_an_export_that_there_is_not_is_refused_with_the_nearest(two_slides: Pre
 def test_every_export_is_listed_wherever_exports_are() -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]
     (option,) = (one for one in commands["predict"].params if "--export" in one.opts)
-    page = Path(__file__).resolve().parents[1] / "docs" / "interfaces.md"
+    page = Path(__file__).resolve().parents[1] / "docs" / "howto" / "python.md"
     assert set(commands["export"].commands) == set(KINDS)
     for name, text in (
         ("predict --export", option.help),
         ("miue.export", miue.export.__doc__),
-        ("interfaces.md", page.read_text(encoding="utf-8")),
+        ("python.md", page.read_text(encoding="utf-8")),
     ):
         assert [kind for kind in KINDS if kind not in str(text)] == [], name

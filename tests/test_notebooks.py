@@ -51,5 +51,5 @@ def test_a_notebook_is_stored_without_outputs_and_its_links_lead_somewhere(path:
 
 
 def test_every_notebook_is_listed_in_the_documentation() -> None:
-    page = (ROOT / "docs" / "notebooks.md").read_text()
+    page = (ROOT / "docs" / "index.md").read_text()
     assert len(NOTEBOOKS) == 4 and all(f"notebooks/{path.name}" in page for path in NOTEBOOKS)

@@ -56,8 +56,8 @@ COMMANDS = (
 CLI_HEAD = """# Commands
 
 Generated from the source. `miue COMMAND --help` says more. Options of several commands are listed first, and those
-whose meaning differs again with their command. Options with several values are repeated or take values separated by
-commas.
+whose meaning differs again with their command. Options with several values are repeated or take values separated
+by commas.
 """
 REPEATED = re.compile(r" Repeat it(, or separate values by commas)?\.( Repeated names may hold commas\.)?")
 MIL_CHECKS = Path(__file__).parents[1] / "results" / "checks" / "mil.csv"

@@ -96,7 +96,7 @@ def test_the_real_mitoses_are_135_slides(shared_data: Path) -> None:
     assert (len(real.bags), int(real.bags.labels.values.sum()), len(real.bags.positions)) == (135, 100, 1721)
     assert int(real.bags.instance_labels.values.sum()) == 404
     assert [len(real.of_scanner(name)) for name in SCANNERS] == [47, 44, 44]
-    page = (Path(__file__).resolve().parents[2] / "docs/mitoses.md").read_text("utf-8")
+    page = (Path(__file__).resolve().parents[2] / "results/mitoses/overview.md").read_text("utf-8")
     assert f"Slides have {real.bags.sizes.min()} to {real.bags.sizes.max()} crops" in page
     with np.load(shared_data / ARCHIVE) as arrays:
         differ = np.isin(arrays["votes_atypical"], (1, 2)).sum()

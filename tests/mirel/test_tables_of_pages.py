@@ -77,7 +77,8 @@ def test_rows_of_the_page_on_nuclei_are_rows_of_all_numbers(section: str) -> Non
     known = {(row[1] == "1", *row[2:5]) for row in pages[0]}
     if section == "Nuclei":
         known = {("±" not in auroc, auroc, conf, accuracy) for _, _, auroc, accuracy, conf in pages[1]}
-    rows = table("docs/nuclei.md", "| | a" if section == "Bags" else "| | AUROC", f"### {section}\n")[2:]
+    first = "| | a" if section == "Bags" else "| | AUROC"
+    rows = table("results/nuclei/overview.md", first, f"### {section}\n")[2:]
     assert len(rows) > 10
     for name, *cells in rows:
         for estimate in zip(*(cell.split("; ") for cell in cells), strict=True):
@@ -100,7 +101,7 @@ def test_pages_count_what_was_run() -> None:
     assert f"all {len(rows)} rows with five seeds" in limits
     slides, pooled = (len(list((RESULTS / "mitoses" / form).iterdir())) for form in ("slides", "pooled"))
     assert f"{WORDS[slides]} methods on slides; softmax, MIREL, MC dropout and a deep ensemble of\nfive" in (
-        ROOT / "docs/mitoses.md"
+        ROOT / "results/mitoses/overview.md"
     ).read_text("utf-8")
     assert pooled == 4
     musk = {folder.name for folder in (RESULTS / "musk/musk1").iterdir() if folder.is_dir()} - {"attention-all"}

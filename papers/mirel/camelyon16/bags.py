@@ -27,7 +27,7 @@ from papers.mirel.camelyon16.patches import with_patch_labels
 from papers.mirel.camelyon16.slides import CHOSEN, CLASSES, camelyon16_slides
 
 HOME, FEATURES, SHIFTED, PRAD = "camelyon16", "features", "shifted", "tcga-prad"
-EXTRACT = "extract features of all slides with one encoder; docs/camelyon16.md says where they go"
+EXTRACT = "extract features of all slides with one encoder; results/camelyon16/README.md says where they go"
 VALIDATION_SHARE, VALIDATION_SEED = 0.15, 42
 
 
@@ -113,7 +113,7 @@ def _home(source: Path) -> Path:
     home = source / HOME
     if not home.is_dir():
         wanted = f"a folder with {FEATURES}/ (of all slides), reference.csv and annotations/"
-        fix = "pass the folder that contains it as --source; docs/camelyon16.md says how to make it"
+        fix = "pass the folder that contains it as --source; results/camelyon16/README.md says how to make it"
         raise not_a_folder(home, wanted, fix)
     return home
 

@@ -47,7 +47,7 @@ def mitoses_page(results: Path, seeds: Sequence[int], *, older: bool = False) ->
         "slides of the two other scanners. A number is the mean over folds and seeds, then over scanners (±",
         "standard deviation over the three); Conf. of the same scanner's bags is of those of all folds of a seed",
         "together, as nine slides are too few for it (—: their predictions were not kept). What the data are and",
-        "how they are used: docs/mitoses.md.",
+        "how they are used: overview.md.",
         *(["", MARKED] if marked else []),
         "",
         f"`{COMMAND} run`, `{command} --out results/mitoses/README.md`",

@@ -42,7 +42,7 @@ SETTINGS: dict[str, Any] = {
     "stop_patience": 12,
     "lr_patience": 8,
 }
-"""Chosen once, see docs/nuclei.md; the same for every method with attention."""
+"""Chosen once, see results/nuclei/overview.md; the same for every method with attention."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ METHOD_SETUPS = {
     "deep-ensemble": MethodSetup("deep ensemble of 5", {"method.size": 5}),
     "laplace": MethodSetup("last-layer Laplace"),
     "sngp": MethodSetup("SNGP"),
-    "r-edl": MethodSetup("R-EDL", {"method.prior": 0.5, "method.annealing_epochs": 0}),  # see docs/nuclei.md
+    "r-edl": MethodSetup("R-EDL", {"method.prior": 0.5, "method.annealing_epochs": 0}),  # see results/nuclei
     "daedl": MethodSetup("DAEDL"),
     "mirel-ensemble": MethodSetup(
         "ensemble of 5, MIREL",

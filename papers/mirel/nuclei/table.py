@@ -85,7 +85,7 @@ def _heading(results: Path, seeds: Sequence[int], marked: Collection[str]) -> li
     return [
         "# Nuclei-bags",
         "",
-        f"98 bags in {FOLDS} folds; a repetition is a seed. How it is run and what the data are: docs/nuclei.md.",
+        f"98 bags in {FOLDS} folds; a repetition is a seed. How it is run and what the data are: overview.md.",
         "A number is the mean over folds, then mean ± standard deviation over whole repetitions; Conf., ECE and",
         "AURC of bags are of the test bags of all folds together, as the ten of one fold are too few for them.",
         *(["", MARKED] if marked else []),

@@ -210,15 +210,52 @@ def test_a_slide_is_found_as_bags_are_by_their_names(tmp_path: Path) -> None:
 
 def test_ids_never_lead_out_of_the_folder_and_never_share_a_file() -> None:
     assert file_names(["../../etc/x", ".."], ".png") == {"../../etc/x": "_.._etc_x.png", "..": "_.png"}
-    with pytest.raises(DataError, match="'a/b' and 'a:b'"):
-        file_names(["a/b", "a:b"], ".png")
+    alike = ["a/b", "a_b", "A_B", "c"]
+    alike.append(file_names(alike, "")["a/b"])  # an id as the file of another
+    names = file_names(alike, ".png")
+    assert len({name.lower() for name in names.values()}) == len(alike)
+    assert names["c"] == "c.png" and all(Path(name).name == name for name in names.values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_slide_of_a_subset_is_exported_as_it_is_beside_all_others(kind: str, tmp_path: Path) -> None:
+    predictions = slides_at(a=ROW, lone=LONE, A=ROW)
+    miue.export(predictions, tmp_path / "all", kind)
+    miue.export(predictions, tmp_path / "some", kind, ids=["lone", "A.svs"])
+    (every, some) = (
+        {path.name: path.read_bytes() for path in (tmp_path / of).iterdir()} for of in ("all", "some")
+    )
+    listed, listed_too = (json.loads(files.pop("export.json"))["slides"] for files in (every, some))
+    assert listed_too == {slide: listed[slide] for slide in ("A", "lone")}
+    assert some == {name: every[name] for name in listed_too.values()}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "jobs"),
+    [("i.txt", "b\n\n", ("--jobs", 2)), ("i.csv", "slide,note\nb,the second\n", ())],
+)
+def test_ids_of_slides_to_export_are_read_from_lines_or_a_table(
+    name: str, content: str, jobs: tuple[object, ...], saved_slides: Path, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    result = export("geojson", saved_slides, "--ids", tmp_path / name, "--out", tmp_path / "out", *jobs)
+    assert result.exit_code == 0 and "1 slide written" in result.output
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["b.geojson", "export.json"]
+
+
+def test_an_id_of_no_slide_is_named_and_nothing_is_exported(saved_slides: Path, tmp_path: Path) -> None:
+    (tmp_path / "ids.txt").write_text("007\n08\n")
+    more = ("--ids", tmp_path / "ids.txt", "--out", tmp_path / "out")
+    error = export("geojson", saved_slides, *more).exception
+    assert isinstance(error, DataError) and "'08'" in error.got
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_id_too_long_for_a_file_is_named(tmp_path: Path, two_slides: Predictions) -> None:
     assert len(file_names(["x" * 232], ".geojson")) == 1
     with pytest.raises(DataError, match="slide 'ä+': .*file name of at most 240 bytes, got 304 bytes; shorten"):
         file_names(["ä" * 150], ".png")
-    with pytest.raises(StorageError, match="File name too long; choose a shorter name"):
+    with pytest.raises(StorageError, match="File name too long: .*; choose another place"):
         two_slides.save(tmp_path / ("x" * 250))
 
 

@@ -48,6 +48,13 @@ Given = Annotated[Path, typer.Argument(metavar="PREDICTIONS", help="Folder of pr
 Out = Annotated[
     Path, typer.Option(metavar="FOLDER", help="Folder to write, one file per slide.", rich_help_panel=OUTPUT)
 ]
+Ids = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Slides to export: a text file with one id per line, or a table with ids in its first column.",
+    ),
+]
 PatchSize = Annotated[
     int | None,
     typer.Option(
@@ -94,6 +101,7 @@ Bounds = Annotated[
 class Shared:
     """What the options of every export say."""
 
+    ids: Ids = None
     patch_size: PatchSize = None
     executor: ExecutorKind = None
     jobs: Jobs = None
@@ -233,7 +241,8 @@ def _export(given: Path, out: Path, kind: str, how: Shared, what: str, **options
 
     where = make_executor(how.executor, how.jobs, how.address)
     refuse_existing(out, EXPORT, overwrite=how.overwrite)
-    shared = {"skip_bad": how.skip_bad, "overwrite": how.overwrite, "progress": not how.quiet}
+    ids = None if how.ids is None else _read_ids(how.ids)
+    shared = {"ids": ids, "skip_bad": how.skip_bad, "overwrite": how.overwrite, "progress": not how.quiet}
     written = _write(
         read_predictions(given), given, out, kind, where, patch_size=how.patch_size, **shared, **options
     )
@@ -243,6 +252,23 @@ def _export(given: Path, out: Path, kind: str, how: Shared, what: str, **options
     nouns |= {"slides": plural(slides, "slide"), "heatmaps": plural(slides, "heatmap")}
     facts = {"slides": slides, "objects": objects, "left_out": list(written.left_out), "out": str(out)}
     show_result(facts, f"{what.format(**nouns)} written to {out}", how.as_json)
+
+
+def _read_ids(path: Path) -> list[str]:
+    """Return the ids in the first column of a table, or those in the lines of another file.
+
+    Raises:
+        StorageError: a file that cannot be read.
+    """
+    from miue.bags.names import TABLES
+    from miue.common.files import open_file
+    from miue.common.tables import read_text_columns
+
+    if path.name.lower().endswith(TABLES):
+        return next(iter(read_text_columns(path).values()))
+    with open_file(path) as file:
+        lines = file.read().decode("utf-8-sig", "replace").splitlines()
+    return [line.strip() for line in lines if line.strip()]
 
 
 def _write(

@@ -24,6 +24,7 @@ import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
 from miue.bags.arrays import check_ids
+from miue.bags.names import match_names
 from miue.bags.table_columns import are_their_numbers
 from miue.common.errors import (
     DataError,
@@ -80,6 +81,24 @@ class Predictions(PrintsAsTable):
     def by_patient(self) -> PredictionTable | None:
         """Return one prediction per patient, None where no patient has several bags."""
         return by_patient(self.bags)
+
+    def of_bags(self, ids: Sequence[str]) -> Predictions:
+        """Return the predictions of some bags and of their instances.
+
+        Args:
+            ids: of the bags, as they are written or with the ending of a file.
+
+        Raises:
+            DataError: an id of no bag.
+        """
+        wanted, names = list(dict.fromkeys(ids)), self.bags.bag_ids.astype(str).tolist()
+        rows = match_names(wanted, names, "ids")
+        if unknown := [repr(name) for name, row in zip(wanted, rows, strict=True) if row is None]:
+            got, fix = f"none called {first_few(unknown)}", "choose ids of bags that were predicted"
+            raise DataError(item="ids", wanted="a bag of each id", got=got, fix=fix)
+        chosen = {names[row] for row in rows if row is not None}
+        instances = None if self.instances is None else self.instances.of_bags(chosen)
+        return replace(self, bags=self.bags.of_bags(chosen), instances=instances)
 
     def levels(self) -> dict[str, PredictionTable]:
         """Return the tables that there are of "bags", "instances" and "patients"."""

@@ -32,6 +32,7 @@ class Export:
     Attributes:
         kind: of the files.
         options: of the kind, by name.
+        ids: of the slides that are written; None for all.
         patch_size: side of a patch in level-0 pixels; None for what the slide's file specifies, else its grid
             step, else that of all other slides where they agree; a slide without any of these is left out.
         skip_bad: go on after a slide that fails, instead of an error for the first.
@@ -39,6 +40,7 @@ class Export:
 
     kind: str
     options: Mapping[str, Any]
+    ids: Sequence[str] | None = None
     patch_size: int | None = None
     skip_bad: bool = False
 
@@ -80,10 +82,10 @@ class SlideWriter:
     """Writes the files of an export, each from its slide alone.
 
     Attributes:
-        predictions: with instances that have coords.
+        predictions: of the slides that are written, with instances that have coords.
         what: is exported.
         write: writes the file of one slide.
-        files: name of the file of each slide.
+        files: name of the file of each slide that is written.
         sizes: of the patches of each slide.
     """
 
@@ -95,15 +97,18 @@ class SlideWriter:
 
     @classmethod
     def of(cls, predictions: Predictions, what: Export) -> SlideWriter:
-        """Return what exports predictions.
+        """Return what exports predictions; each slide as it is exported beside all others.
 
         Raises:
             ConfigError, DataError, StorageError: an option, predictions or a folder of slides that cannot be used.
         """
         kind = KINDS[what.kind]
         write = kind.writer(predictions, **what.options)
-        files = file_names([str(slide) for slide in predictions.bags.bag_ids], kind.suffix)
-        return cls(predictions, what, write, files, patch_sizes(predictions, what.patch_size))
+        files = file_names(predictions.bags.bag_ids.astype(str).tolist(), kind.suffix)
+        sizes = patch_sizes(predictions, what.patch_size)
+        chosen = predictions if what.ids is None else predictions.of_bags(what.ids)
+        files = {slide: files[slide] for slide in chosen.bags.bag_ids.astype(str).tolist()}
+        return cls(chosen, what, write, files, sizes)
 
     def write_to(self, folder: Path, shard: Shard = ALL, *, progress: bool = False) -> Share:
         """Write the files of the slides of a shard into ``folder``.
@@ -130,6 +135,7 @@ def export(
     out: Path | str,
     kind: str,
     *,
+    ids: Sequence[str] | None = None,
     patch_size: int | None = None,
     skip_bad: bool = False,
     overwrite: bool = False,
@@ -145,6 +151,7 @@ def export(
         predictions: with instances that have coords.
         out: the folder.
         kind: what is written.
+        ids: of the slides to write; None for all.
         patch_size: side of a patch in level-0 pixels; None for that of the slide's file or its grid.
         skip_bad: go on after a slide that fails, instead of an error for the first.
         overwrite: replace the folder.
@@ -154,10 +161,11 @@ def export(
 
     Raises:
         ConfigError: no predictions, no such kind, option or class, or an argument of another type.
+        DataError: an id of no slide.
         DataError, StorageError: a slide that fails; nothing was written.
     """
     check_predictions(predictions)
-    writer = SlideWriter.of(predictions, _described(kind, options, patch_size, skip_bad=skip_bad))
+    writer = SlideWriter.of(predictions, _described(kind, options, ids, patch_size, skip_bad=skip_bad))
     with atomic_folder(Path(out), EXPORT, overwrite=overwrite) as folder:
         return _finish(folder, [writer.write_to(folder, progress=progress)], Path(out))
 
@@ -169,6 +177,7 @@ def export_side_by_side(
     kind: str,
     executor: Executor,
     *,
+    ids: Sequence[str] | None = None,
     patch_size: int | None = None,
     skip_bad: bool = False,
     overwrite: bool = False,
@@ -183,12 +192,12 @@ def export_side_by_side(
         out: the folder.
         kind: what is written.
         executor: where shards of the slides are written.
-        patch_size, skip_bad, overwrite, progress, options: as ``export`` takes them.
+        ids, patch_size, skip_bad, overwrite, progress, options: as ``export`` takes them.
 
     Raises:
         MiueError: as ``export``, or of the executor; nothing was written.
     """
-    what = _described(kind, options, patch_size, skip_bad=skip_bad)
+    what = _described(kind, options, ids, patch_size, skip_bad=skip_bad)
     writer = SlideWriter.of(predictions, what)  # says what is wrong before workers start
     count = min(MOST_SHARDS, len(writer.files))
     with atomic_folder(out, EXPORT, overwrite=overwrite) as folder:
@@ -225,8 +234,7 @@ def export_task(stored: str, folder: str, what: str, shard: Sequence[int]) -> No
 def _opened(stored: str, folder: str, what: str) -> SlideWriter:
     """Return the writer of an export, which is made once in each process; each export has its own folder."""
     said = json.loads(what)
-    described = _described(said["kind"], said["options"], said["patch_size"], skip_bad=said["skip_bad"])
-    return SlideWriter.of(read_predictions(stored), described)
+    return SlideWriter.of(read_predictions(stored), _described(**said))
 
 
 def _to_json(what: Export) -> str:
@@ -237,7 +245,9 @@ def _to_json(what: Export) -> str:
     return json.dumps(asdict(replace(what, options=options)))
 
 
-def _described(kind: str, options: Mapping[str, Any], patch_size: int | None, *, skip_bad: bool) -> Export:
+def _described(
+    kind: str, options: Mapping[str, Any], ids: Sequence[str] | None, patch_size: int | None, *, skip_bad: bool
+) -> Export:
     """Return what is exported.
 
     Raises:
@@ -250,7 +260,7 @@ def _described(kind: str, options: Mapping[str, Any], patch_size: int | None, *,
             raise unknown_name(f"option of {kind}", name, known or ["none"])
     slides = options.get("slides")
     paths = {"slides": Path(slides)} if isinstance(slides, str) else {}
-    return Export(kind, {**options, **paths}, patch_size, skip_bad)
+    return Export(kind, {**options, **paths}, ids, patch_size, skip_bad)
 
 
 def _finish(folder: Path, shares: Sequence[Share], out: Path) -> Written:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -199,34 +201,33 @@ def class_number(names: list[str], name: str) -> int:
 def file_names(slides: list[str], suffix: str) -> dict[str, str]:
     """Return a file name for each slide: its id, with "_" for what no file name should hold.
 
-    Raises:
-        DataError: two slides would share a file, or an id is too long for a file name.
+    Slides that would share a file, on a file system of any kind, get the beginning of their id's digest as well.
 
-    >>> file_names(["a/../b", "007"], ".png")
-    {'a/../b': 'a_.._b.png', '007': '007.png'}
+    Raises:
+        DataError: an id that is too long for a file name.
+
+    >>> file_names(["a/../b", "007", "x", "X"], ".png").values()
+    dict_values(['a_.._b.png', '007.png', 'x_2d711642.png', 'X_4b68ab38.png'])
     """
-    names: dict[str, str] = {}
-    taken: dict[str, str] = {}
-    for slide in slides:
-        safe = "".join(c if c.isalnum() or c in " ._-+()" else "_" for c in slide).lstrip(". ") or "_"
-        name = safe + suffix
-        if len(name.encode()) > LONGEST_NAME:
+    names = {
+        slide: "".join(c if c.isalnum() or c in " ._-+()" else "_" for c in slide).lstrip(". ") or "_"
+        for slide in slides
+    }
+    length = 8
+    while (twice := Counter(name.lower() for name in names.values())).total() > len(twice):
+        for slide, name in names.items():
+            if twice[name.lower()] > 1:
+                names[slide] = f"{name}_{hashlib.sha256(slide.encode()).hexdigest()[:length]}"
+        length *= 2
+    for slide, name in names.items():
+        if (size := len((name + suffix).encode())) > LONGEST_NAME:
             raise DataError(
                 item=f"slide {shortened(slide)!r}",
                 wanted=f"an id that with {suffix!r} is a file name of at most {LONGEST_NAME} bytes",
-                got=f"{len(name.encode())} bytes",
+                got=f"{size} bytes",
                 fix="shorten it in the tables",
             )
-        if name.lower() in taken:
-            raise DataError(
-                item=f"slides {taken[name.lower()]!r} and {slide!r}",
-                wanted="ids that differ as file names",
-                got=f"{name!r} for both",
-                fix="rename one of them in the tables",
-            )
-        taken[name.lower()] = slide
-        names[slide] = name
-    return names
+    return {slide: name + suffix for slide, name in names.items()}
 
 
 def _without_coords(slide: str, unknown: int, count: int) -> DataError:

@@ -253,6 +253,16 @@ def test_two_writers_of_one_file_leave_each_other_s_temporaries(tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / ".out.lock").symlink_to(tmp_path / "elsewhere")
+    with (
+        pytest.raises(StorageError, match="Too many levels of symbolic links.*; choose another"),
+        locked(tmp_path / "out"),
+    ):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_who_holds_an_output_removes_what_a_killed_process_left_of_it_alone(tmp_path: Path) -> None:
     names = [".a.csv", ".csv", ".b", ".ab", "a", ".a.0123abcd"]
     others = {tmp_path / f"{name}.0123abcd.tmp" for name in names}

@@ -255,7 +255,7 @@ def test_an_argument_in_another_encoding_is_refused_before_the_work(name: bytes,
 
 
 def test_a_path_that_cannot_be_looked_at_is_an_error_of_ours(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="name too long"):
+    with pytest.raises(StorageError, match="name too long; choose another place, or see who may write there"):
         refuse_existing(tmp_path / ("x" * 300), FolderKind("a test", ("mark",)), overwrite=True)
     with pytest.raises(StorageError, match="a file, got a folder"):
         refuse_existing(tmp_path, overwrite=True)

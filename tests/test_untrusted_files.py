@@ -27,6 +27,7 @@ from safetensors.torch import save_file
 from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.bags.ood_flags import OodFlags
+from miue.cli.given_predictions import read_given
 from miue.common.errors import DataError, MiueError, StorageError
 from miue.common.files import file_sha256, read_json
 from miue.common.nested import read_nested
@@ -528,6 +529,7 @@ def test_a_file_of_coords_alone_has_no_features_and_that_is_said(tmp_path: Path)
         lambda path: read_splits(path.rename(path.with_suffix(".npz"))),
         lambda path: read_json(path, what="calibration"),
         read_nested,
+        read_given,
         read_tensors,
         file_sha256,
         lambda path: read_array(path, "make it again"),

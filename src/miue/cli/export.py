@@ -392,27 +392,8 @@ def export_beside(
             again = shlex.join(_words(folder, kind, slides, skip_bad=skip_bad))
             kept = f"{error.fix}; the predictions are kept in {str(folder)!r}, to export with {again!r}"
             raise error.replaced(fix=kept) from error
-        except StorageError:
-            _refuse_removed(folder)  # of which a file that is not there follows
-            raise
-        _refuse_removed(folder)
         say_left_out(written.left_out)
         say(f"{kind} of {plural(written.slides, 'slide')} written to {folder / kind}", err=to_stderr)
-
-
-def _refuse_removed(folder: Path) -> None:
-    """Raise where the predictions in ``folder`` were removed during an export, which makes the folder again.
-
-    Raises:
-        StorageError: they were.
-    """
-    if not PREDICTIONS.matches(folder):
-        raise StorageError(
-            item=f"output {str(folder)!r}",
-            wanted="the predictions that were written there",
-            got="none: they were removed during the exports",
-            fix="remove the folder, where it is there, and give the same command again",
-        )
 
 
 def say_left_out(reasons: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,7 +20,6 @@ from miue.common.errors import (
     cannot_write,
     first_repeated,
     no_such_file,
-    not_a_folder,
     not_readable,
     not_stated,
 )
@@ -121,26 +120,7 @@ def remove(path: Path) -> None:
         else:
             path.unlink(missing_ok=True)
     except OSError as error:
-        raise StorageError(
-            item=f"{str(path)!r}",
-            wanted="to remove it",
-            got=os.strerror(error.errno) if error.errno else str(error),
-            fix="choose another place, or see who may write there",
-        ) from error
-
-
-def files_with_endings(folder: Path, endings: Collection[str], wanted: str, fix: str) -> list[Path]:
-    """Return the files of a folder with one of ``endings``, in lower case, whatever the case of theirs; sorted.
-
-    Raises:
-        StorageError: no such folder, or one that may not be read; ``wanted`` and ``fix`` are for its message.
-    """
-    try:
-        if not folder.is_dir():
-            raise not_a_folder(folder, wanted, fix)
-        return sorted(file for file in folder.iterdir() if file.suffix.lower() in endings and file.is_file())
-    except OSError as error:
-        raise not_stated(error.filename or folder, error) from error
+        raise cannot_write(path, error).replaced(wanted="to remove it") from error
 
 
 def remove_temporaries(*folders: Path) -> None:

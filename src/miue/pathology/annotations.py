@@ -14,8 +14,7 @@ from shapely.geometry.base import BaseGeometry
 from shapely.strtree import STRtree
 
 from miue.common.errors import DataError, lacking
-from miue.common.files import files_with_endings
-from miue.pathology.files_by_name import FilesByName
+from miue.pathology.files_by_name import FilesByName, files_with_endings
 from miue.pathology.outlines import SUFFIXES, mended, outlines
 
 LEAST_TUMOR = 0.2  # share of a patch's area; Liu & Ji 2024

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from miue.bags.names import strip_endings
+from miue.common.errors import not_a_folder, not_stated
 
 
 @dataclass(frozen=True)
@@ -36,3 +37,17 @@ class FilesByName:
         names = (slide, slide, strip_endings(slide))
         found = (files.get(name, ()) for files, name in zip(self.by_name, names, strict=True))
         return next(filter(None, found), ())
+
+
+def files_with_endings(folder: Path, endings: Collection[str], wanted: str, fix: str) -> list[Path]:
+    """Return the files of a folder with one of ``endings``, in lower case, whatever the case of theirs; sorted.
+
+    Raises:
+        StorageError: no such folder, or one that may not be read; ``wanted`` and ``fix`` are for its message.
+    """
+    try:
+        if not folder.is_dir():
+            raise not_a_folder(folder, wanted, fix)
+        return sorted(file for file in folder.iterdir() if file.suffix.lower() in endings and file.is_file())
+    except OSError as error:
+        raise not_stated(error.filename or folder, error) from error

@@ -12,9 +12,9 @@ from jaxtyping import UInt8
 
 from miue.common.errors import StorageError, first_few, not_readable, not_stated
 from miue.common.extras import import_extra
-from miue.common.files import files_with_endings, open_file
+from miue.common.files import open_file
 from miue.common.text import shortened
-from miue.pathology.files_by_name import FilesByName
+from miue.pathology.files_by_name import FilesByName, files_with_endings
 
 SUFFIXES = (
     *(".svs", ".tif", ".tiff", ".ndpi", ".mrxs", ".scn", ".svslide", ".bif", ".vms", ".vmu", ".czi", ".dcm"),

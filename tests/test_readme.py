@@ -24,8 +24,8 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.S)
 
 
-def test_the_readme_says_what_it_is_on_one_screen_with_two_pictures() -> None:
-    assert len(README.splitlines()) <= 120
+def test_the_readme_is_short_and_has_two_pictures_before_the_commands() -> None:
+    assert len(README.split()) <= 800
     pictures = re.findall(r"^!\[[^\]]+\]\((docs/images/[^)]+)\)", README, re.M)
     assert pictures == ["docs/images/heatmap.png", "docs/images/report.png"]
     assert README.index(pictures[1]) < README.index("## Run it")

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import miue
 from miue.cli import app
-from miue.cli.help import FORMER_OPTIONS, HEADINGS
+from miue.cli.help import HEADINGS
 
 
 def show_help(*words: str, columns: int = 80) -> str:
@@ -111,15 +111,3 @@ def test_every_command_has_json_and_quiet_but_those_with_a_reason(
     commands = {path: one for path, one in walk(get_command(app)) if not hasattr(one, "commands")}
     without = {path for path, one in commands.items() if not any(option in p.opts for p in one.params)}
     assert without == set(reasons)
-
-
-def test_what_took_the_place_of_an_option_is_what_the_changelog_says_and_there_is() -> None:
-    changes = (Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8")
-    table = changes.split("#### Commands and options")[1].split("#### Python")[0]
-    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")]
-    there = {option for _, one in walk(get_command(app)) for p in one.params for option in p.opts}
-    for former, now in FORMER_OPTIONS.items():
-        option = now.split(",")[0]
-        was, becomes = next(row for row in rows if re.search(rf"{former}\b(?!-)", row[0]))
-        assert option in becomes or (option == "PREDICTIONS" and "as an argument" in becomes), was
-        assert option in there or option == "PREDICTIONS"

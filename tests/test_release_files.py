@@ -24,7 +24,7 @@ def test_every_file_names_the_version_of_the_package() -> None:
     assert read_yaml("CITATION.cff")["version"] == version
     assert read_yaml("packaging/conda/recipe.yaml")["context"]["version"] == version
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert re.findall(r"^## (\S+)", changes, re.MULTILINE)[0] == version
+    assert re.findall(r"^## ([^\s,]+)", changes, re.MULTILINE)[0] == version
 
 
 def test_the_conda_recipe_asks_for_what_the_wheel_asks_for() -> None:

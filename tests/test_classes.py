@@ -211,6 +211,33 @@ def test_a_word_that_can_be_a_class_or_an_unknown_label_is_asked_for(word: str, 
         load_bags(features, labels=labels, classes=("NONE", "UNKNOWN", "tumor"))
 
 
+@pytest.mark.parametrize(
+    ("labels", "are_classes"),
+    [
+        (["0.00", "1.37", "2.74"], False),
+        (["0.5", "1.5"], False),
+        (["51", "57", "62", "66"], False),
+        (["2", "3", "4"], False),
+        (["0", "1", "3"], False),
+        (["0.0", "1.0"], True),
+        (["-1", "1"], True),
+        (["1", "2.0", "3"], True),
+        (["51", "old", "62"], True),
+    ],
+)
+def test_numbers_are_classes_only_where_they_count_or_are_two(labels: list[str], are_classes: bool) -> None:
+    arrays = [np.ones((1, 2))] * len(labels)
+    if are_classes:
+        assert class_names(labels, "t.csv") == BagDataset.from_arrays(arrays, labels).class_names
+        return
+    with pytest.raises(DataError, match="a number to predict is no class label"):
+        class_names(labels, "t.csv")
+    with pytest.raises(DataError, match="a number to predict is no class label"):
+        BagDataset.from_arrays(arrays, labels)
+    assert class_names(labels, "t.csv", labels) == tuple(labels)
+    assert BagDataset.from_arrays(arrays, labels, class_names=labels).class_names == tuple(labels)
+
+
 def test_other_words_for_nothing_are_unknown_labels_unless_they_are_classes() -> None:
     labels = ["NA", "n/a", "nan", "null", "", "low"]
     assert known_labels(labels, "t.csv") == ("", "", "", "", "", "low")

@@ -11,7 +11,7 @@ from unicodedata import normalize
 
 import numpy as np
 
-from miue.common.errors import DataError
+from miue.common.errors import DataError, first_few
 from miue.common.text import plural
 
 UNKNOWN_WORDS = (
@@ -149,6 +149,31 @@ def alike_names(names: Iterable[str]) -> tuple[str, str] | None:
     """
     by_word = sorted(names, key=lambda name: (str(meaning_of(name)), name))
     return next((pair for pair in pairwise(by_word) if meaning_of(pair[0]) == meaning_of(pair[1])), None)
+
+
+def refuse_quantities(names: Sequence[str], source: str, how_to_name: str) -> None:
+    """Raise where the classes of labels are numbers that measure something, such as ages.
+
+    Numbers are classes where they are two whole numbers, or the whole numbers from 0 or 1 on.
+
+    Args:
+        names: of the classes, in order, each once; none that the user named.
+        source: of the labels, for messages.
+        how_to_name: an option that names classes, likewise.
+
+    Raises:
+        DataError: other numbers.
+
+    """
+    count, numbers = len(names), [whole_number(name) for name in names]
+    counted = (count == 2 and None not in numbers) or numbers in ([*range(count)], [*range(1, count + 1)])
+    if count > 1 and all(map(is_number, names)) and not counted:
+        raise DataError(
+            item=f"the labels of {source}",
+            wanted="names of classes, two whole numbers, or the whole numbers from 0 or 1 on",
+            got=f"{count:,} numbers ({first_few(names)})",
+            fix=f"a number to predict is no class label; if these are classes, name all with {how_to_name}",
+        )
 
 
 def meaning_of(name: str) -> float | str:

@@ -18,6 +18,7 @@ from miue.bags.cells import (
     known_text,
     meaning_of,
     one_form,
+    refuse_quantities,
     sorted_names,
 )
 from miue.bags.labels import Labels
@@ -60,7 +61,7 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
 
     Raises:
         DataError: an order that leaves a class out, fewer than two classes, or without an order two that differ
-            in case alone or are the same number.
+            in case alone or are the same number, or numbers that measure something.
         ConfigError: an order with a class twice.
     """
     texts = [label for label in labels if label]
@@ -97,6 +98,8 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
             got=", ".join(names) or "no label",
             fix="check the label column",
         )
+    if not order:
+        refuse_quantities(names, repr(source), "--classes, in Python classes")
     return names
 
 

@@ -11,7 +11,15 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from miue.bags.cells import UNKNOWN_WORDS, alike_names, check_formulas, is_missing, one_form, sorted_names
+from miue.bags.cells import (
+    UNKNOWN_WORDS,
+    alike_names,
+    check_formulas,
+    is_missing,
+    one_form,
+    refuse_quantities,
+    sorted_names,
+)
 from miue.bags.partly_known import PartlyKnown
 from miue.common.errors import DataError, unknown_name
 from miue.common.values import several
@@ -145,7 +153,9 @@ def _sorted_classes(values: Sequence[Any], present: Sequence[str]) -> tuple[str,
             got=" and ".join(f"{name!r} ({present.count(name)} times)" for name in alike),
             fix="write the class in one way, or name both in class_names",
         )
-    return tuple(sorted_names(present))
+    names = tuple(sorted_names(present))
+    refuse_quantities(names, "the bags", "class_names")
+    return names
 
 
 def read_class_names(names: Any) -> tuple[str, ...]:

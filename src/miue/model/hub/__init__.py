@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from miue.model.hub.card import CARD, model_card, write_card
+from miue.model.hub.card import CARD, write_card
 from miue.model.hub.transfer import pull, push
 
-__all__ = ["CARD", "model_card", "pull", "push", "write_card"]
+__all__ = ["CARD", "pull", "push", "write_card"]

@@ -22,7 +22,6 @@ from miue.model.model import Model
 
 NEEDED = MODEL_FILES[:2]
 """Config and weights, without which there is no model."""
-WEIGHTS = NEEDED[1]
 ASK_OWNER = "ask who maintains the repository"
 PULL_AGAIN = f"pull again; if it says the same, {ASK_OWNER}"
 FILES = (*MODEL_FILES, CARD)
@@ -45,17 +44,12 @@ def push(folder: Path | str, repository: str, *, private: bool = True, trust: bo
         StorageError: no model, no card of these weights, or a refusal of the Hub.
     """
     folder, hub = Path(folder), _hub()
-    model = Model.load(folder, trust=trust)
-    card, digests = _read_card(folder), file_digests(folder)
-    listed = listed_digests(card)
-    if model.weights_sha256 not in card or (listed and listed != digests):
-        other = next((name for name in digests if listed.get(name) != digests[name]), None)
-        later = f"from before {other} was written" if other else "with files that are not there any more"
-        got = f"a card {later if model.weights_sha256 in card else 'of others'}"
+    model, card = Model.load(folder, trust=trust), _read_card(folder)
+    if listed_digests(card) != file_digests(folder):
         raise StorageError(
             item=f"model {str(folder)!r}",
-            wanted=f"a card, {CARD}, of these weights and what travels with them",
-            got=got if card else "none",
+            wanted=f"a card, {CARD}, that lists each file that travels with it by its SHA-256",
+            got="a card of other files" if card else "none",
             fix=f"write one, and read it: miue hub card {folder}{' --overwrite' * bool(card)}",
         )
     try:
@@ -107,37 +101,17 @@ def pull(
             )
         for name in _files_of_card(Path(fetched), repository):
             shutil.copyfile(Path(fetched) / name, folder / name)
-        _check_card(folder, repository)
         return _loaded(folder, repository, trust=trust)
 
 
 def _files_of_card(fetched: Path, repository: str) -> list[str]:
-    """Return the names of what was fetched, without files of another model that its card does not list."""
-    found = [name for name in FILES if (fetched / name).is_file()]
-    listed = listed_digests(_read_card(fetched))  # none in cards of once
-    others = [name for name in found if listed and name not in (*listed, CARD)]
-    if others:
-        left_out = f"left out {' and '.join(others)}, of another model: {CARD} does not list it"
-        warn_user(f"repository {repository!r}: {left_out}")
-    return [name for name in found if name not in others]
-
-
-def _check_card(folder: Path, repository: str) -> None:
-    """Raise where the card names weights or other files by their SHA-256, and others were fetched.
+    """Return the names of what was fetched, without files of another model, which its card does not list.
 
     Raises:
-        StorageError: they are damaged, or the card belongs to another model.
+        StorageError: a file that it lists is damaged, missing, or of another model.
     """
-    card, digests = _read_card(folder), file_digests(folder)
-    weights, named = digests[WEIGHTS], re.findall(r"\b[0-9a-f]{64}\b", card)
-    if named and weights not in named:
-        raise StorageError(
-            item=f"repository {repository!r} of the Hugging Face Hub",
-            wanted=f"the weights of its card, {CARD}, with SHA-256 {named[0]}",
-            got=f"weights with SHA-256 {weights}",
-            fix=PULL_AGAIN,
-        )
-    for name, digest in listed_digests(card).items():
+    listed, digests = listed_digests(_read_card(fetched)), file_digests(fetched)
+    for name, digest in listed.items():
         if digests.get(name) != digest:
             raise StorageError(
                 item=f"repository {repository!r} of the Hugging Face Hub",
@@ -145,6 +119,11 @@ def _check_card(folder: Path, repository: str) -> None:
                 got=f"one with SHA-256 {digests[name]}" if name in digests else "none",
                 fix=PULL_AGAIN,
             )
+    others = [name for name in digests if listed and name not in listed]
+    if others:
+        left_out = f"left out {' and '.join(others)}, of another model: {CARD} does not list it"
+        warn_user(f"repository {repository!r}: {left_out}")
+    return [name for name in FILES if name not in others and (fetched / name).is_file()]
 
 
 def _loaded(folder: Path, repository: str, *, trust: bool) -> Model:

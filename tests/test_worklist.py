@@ -119,13 +119,15 @@ def test_the_limits_of_a_worklist_are_those_given() -> None:
     assert {row["look"] for row in rows} == {"routine"}
     rows = worklist(worrying(), Limits(distance=0.5)).rows
     assert sum(FAR in row["reason"] for row in rows) == 12
-    for wrong in (
-        Limits,
-        lambda **k: Limits(**{**k, "probability": None, "patches": -1}),
-        lambda **_: Limits(quantile=0.3),
+    for name, wrong in (
+        ("probability", 1.5),
+        ("model", -1.0),
+        ("patches", -1),
+        ("quantile", 0.3),
     ):
-        with pytest.raises(ConfigError, match="limits"):
-            wrong(probability=1.5)
+        with pytest.raises(ConfigError) as refused:
+            Limits(**{name: wrong})  # type: ignore[arg-type]
+        assert refused.value.item == name
 
 
 def test_numbers_of_instances_are_shown_in_full() -> None:
@@ -189,6 +191,8 @@ def test_slides_of_the_same_reasons_are_ordered_by_how_far_out_of_distribution_t
     )
     assert [row["slide"] for row in far.rows] == list("dcaeb")
     assert far.order == "within a reason the highest knn_mean first"
+    alike = worklist(Predictions(table(Categorical(p), list("abcde"), knn_mean=np.ones(5)), None))
+    assert [row["slide"] for row in alike.rows] == list("beadc")  # then by entropy
     every = worklist(Predictions(table(Categorical(p), list("abcde"), knn_mean=distance), None), Limits(1.0))
     assert [row["slide"] for row in every.rows] == list("dcaeb")  # the entropies would say b first
 
@@ -238,12 +242,6 @@ def test_a_warning_says_where_over_30_percent_are_first() -> None:
     assert "calibration bags" in worklist(by_deferral).warning
 
 
-def test_slides_as_far_out_of_distribution_are_in_the_order_of_their_entropy() -> None:
-    p = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.99, 0.01], [0.7, 0.3]], dtype=torch.float64)
-    bags = table(Categorical(p), ["a", "b", "c", "d"], knn_mean=np.array([1.0, 1.0, 2.0, 1.0]))
-    assert [row["slide"] for row in worklist(Predictions(bags, None)).rows] == ["c", "b", "d", "a"]
-
-
 def decided() -> Predictions:
     """The twelve slides after a calibration deferred the third and called the fifth out of distribution."""
     given = worrying()
@@ -264,8 +262,9 @@ def test_the_decisions_of_a_calibration_alone_say_what_is_first() -> None:
     usual = np.zeros(99)  # of which every slide would stand out
     flooded = validated(decided(), least_confidence=usual, knn_mean=usual, sizes=np.full(99, 1000))
     assert worklist(flooded).rows == made_list.rows
-    with pytest.raises(ConfigError, match=r"the decisions of the calibration .* got --min-patches 3"):
+    with pytest.raises(ConfigError) as refused:
         worklist(decided(), Limits(patches=3))
+    assert (refused.value.item, refused.value.got) == ("the worklist's limits", "patches 3")
 
 
 def test_a_calibration_of_probabilities_alone_leaves_it_to_the_limits_what_is_first() -> None:
@@ -370,7 +369,7 @@ def test_the_worklist_command_writes_the_rows_and_the_limits(tmp_path: Path) -> 
 def test_a_worklist_and_its_limits_replace_nothing_else(tmp_path: Path) -> None:
     worrying().save(tmp_path / "p")
     words = ("worklist", tmp_path / "p", "--overwrite", "--out")
-    assert "got the name of the limits; name it 'list.csv'" in fail(*words, tmp_path / "list.json")
+    assert "got the name of the limits; name it list.csv" in fail(*words, tmp_path / "list.json")
     (tmp_path / "evaluation.json").write_text('{"accuracy": 0.9}')
     assert "expected a new file, or the limits of an earlier worklist" in fail(*words, tmp_path / "evaluation.csv")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["evaluation.json", "p"]
@@ -399,9 +398,6 @@ def test_no_cell_of_a_worklist_is_a_formula(begin: str, tmp_path: Path) -> None:
                 assert part.strip()[:1] not in tuple("=+-@\uff1d") or not part.strip(), cell
             assert cell[:1] not in ("\t", "\r", "\n")
     assert {row["predicted"].replace("'", "") for row in rows} <= {f"{begin}no", f"{begin}yes"}
-
-
-def test_numbers_and_plain_names_of_a_worklist_stay_as_they_are(tmp_path: Path) -> None:
     assert [escape_formula(text) for text in ("s1", "a-b", "1 = 1; b", "")] == ["s1", "a-b", "1 = 1; b", ""]
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Annotated
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
+from pydantic import Field
 
 from miue.calibration import applied_calibration
 from miue.common.errors import ConfigError
 from miue.common.text import plural
+from miue.common.values import check_fields
 from miue.predictions.distance_names import MEAN, distance_of
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
@@ -40,29 +43,20 @@ class Limits:
         quantile: share of the validation bags that a limit of None leaves below it.
     """
 
-    probability: float | None = None
-    model: float | None = None
+    probability: Annotated[float, Field(ge=0, le=1)] | None = None
+    model: Annotated[float, Field(ge=0)] | None = None
     distance: float | None = None
-    patches: int | None = None
-    quantile: float = QUANTILE
+    patches: Annotated[int, Field(ge=0)] | None = None
+    quantile: Annotated[float, Field(ge=0.5, le=1)] = QUANTILE
 
     def __post_init__(self) -> None:
-        negative = [value for value in (self.model, self.patches) if value is not None and value < 0]
-        if negative or not 0 <= (self.probability or 0) <= 1 or not 0.5 <= self.quantile <= 1:
-            raise ConfigError(
-                item="the worklist's limits",
-                wanted="a probability from 0 to 1, a quantile from 0.5 to 1, no negative nats or instances",
-                got=f"probability {self.probability}, quantile {self.quantile}, model {self.model}, "
-                f"instances {self.patches}",
-                fix="correct the option",
-            )
+        check_fields(self)
 
     @property
     def given(self) -> list[str]:
-        """The options that differ from the default, as the command names them."""
-        named = {"min-probability": self.probability, "max-epistemic": self.model, "max-distance": self.distance}
-        named |= {"min-patches": self.patches, "quantile": None if self.quantile == QUANTILE else self.quantile}
-        return [f"--{name} {value:g}" for name, value in named.items() if value is not None]
+        """The limits that differ from the default."""
+        found = [(field.name, getattr(self, field.name), field.default) for field in fields(self)]
+        return [f"{name} {value:g}" for name, value, default in found if value != default]
 
 
 @dataclass(frozen=True)
@@ -94,8 +88,12 @@ def judge(predictions: Predictions, limits: Limits) -> dict[str, Judgment]:
     Raises:
         ConfigError: limits for decided predictions.
     """
-    rules = _deciding(predictions)
-    if not rules:
+    rules, decisions = applied_calibration(predictions.provenance), predictions.bags.decisions
+    deciding = {
+        FLAGGED: rules is None or rules.false_alarms is not None,
+        DEFERRED: rules is None or rules.deferral is not None,
+    }
+    if decisions is None or not any(deciding.values()):
         return _by_limits(predictions, limits)
     if limits.given:
         raise ConfigError(
@@ -104,16 +102,14 @@ def judge(predictions: Predictions, limits: Limits) -> dict[str, Judgment]:
             got=", ".join(limits.given),
             fix="leave them out, or pass predictions that were made without a calibration",
         )
-    decisions = predictions.bags.decisions
-    assert decisions is not None
+    usual = predictions.provenance.validation
+    sides = _unlike(predictions.bags, lambda score: None if usual is None else usual.uncertainty(score, QUANTILE))
     judgments = {}
     for reason, flags in ((FLAGGED, decisions.flagged), (DEFERRED, decisions.deferred)):
-        if reason in rules or flags.any():
-            sides = _sides_of_flagged(predictions) if reason == FLAGGED else [""] * len(flags)
-            words = [f"{reason} ({why}{side})" for why, side in zip(decisions.reason, sides, strict=True)]
-            judgments[reason] = Judgment("as the calibration decided", flags, words)
-        else:
-            judgments[reason] = Judgment(NO_RULE)
+        of = sides if reason == FLAGGED else [""] * len(flags)
+        words = [f"{reason} ({why}{side})" for why, side in zip(decisions.reason, of, strict=True)]
+        decided = Judgment("as the calibration decided", flags, words)
+        judgments[reason] = decided if deciding[reason] or flags.any() else Judgment(NO_RULE)
     return {**judgments, EMPTY: _empty_set(predictions)}
 
 
@@ -129,22 +125,6 @@ def _empty_set(predictions: Predictions) -> Judgment:
     most = predictions.bags.probabilities.max(1)
     words = [f"{EMPTY} (no class is probable enough, the highest has {p:.2f})" for p in most]
     return Judgment(f"no class is probable enough for the calibrated sets{of}", decisions.empty_sets, words)
-
-
-def _deciding(predictions: Predictions) -> list[str]:
-    """Return the reasons that a calibration decided on; both where there are decisions and no rules."""
-    if predictions.bags.decisions is None:
-        return []
-    rules = applied_calibration(predictions.provenance)
-    if rules is None:
-        return [FLAGGED, DEFERRED]
-    return [name for name, part in ((FLAGGED, rules.false_alarms), (DEFERRED, rules.deferral)) if part is not None]
-
-
-def _sides_of_flagged(predictions: Predictions) -> list[str]:
-    """Return in which respect each slide is far, compared with the validation bags if they are known."""
-    usual = predictions.provenance.validation
-    return _unlike(predictions.bags, lambda score: None if usual is None else usual.uncertainty(score, QUANTILE))
 
 
 def _by_limits(predictions: Predictions, limits: Limits) -> dict[str, Judgment]:

@@ -62,27 +62,23 @@ class Worklist:
     def warning(self) -> str:
         """What is to be said of a list that judges nothing, or on which too many slides are first; else empty."""
         if not self.judged:
-            return (
-                "no bag could be judged, so all are routine: set a limit, such as --min-probability, or "
-                "calibrate first"
-            )
-        first, count = sum(row["look"] == "first" for row in self.rows), len(self.rows)
-        share = f"{first:,} of {count:,} bags ({first / count:.0%})"
+            return "no bag could be judged, so all are routine: set a limit, or calibrate first"
+        share = f"{self._first:,} of {len(self.rows):,} bags ({self._first / len(self.rows):.0%})"
         return f"{share} are first, so the order is of little help: {self.advice}" if self.advice else ""
 
     @property
-    def _many_only_empty(self) -> bool:
-        """Whether fewer slides would be first than are too many, were it not for those with an empty set alone."""
-        decided = sum(row["look"] == "first" and not row["reason"].startswith(EMPTY) for row in self.rows)
-        return decided <= TOO_MANY * len(self.rows)
+    def _first(self) -> int:
+        return sum(row["look"] == "first" for row in self.rows)
 
     @property
     def advice(self) -> str:
         """Why too many slides may be first, and what to do; empty where few are."""
-        if sum(row["look"] == "first" for row in self.rows) <= TOO_MANY * len(self.rows):
+        most = TOO_MANY * len(self.rows)
+        if self._first <= most:
             return ""
         calibrated = bool({FLAGGED, DEFERRED, EMPTY} & set(self.judged))
-        if calibrated and self._many_only_empty:
+        empty = sum(row["reason"].startswith(EMPTY) for row in self.rows)  # and first for no other reason
+        if calibrated and self._first - empty <= most:
             return (
                 "many prediction sets are empty, as where a model is right more often than the coverage that was "
                 "asked for: calibrate with a higher --coverage, or the new bags differ from the calibration bags"
@@ -169,19 +165,12 @@ def limits_file(path: Path) -> Path:
     """
     limits = path.with_suffix(".json")
     if limits == path:
-        raise StorageError(
-            item=f"output {str(path)!r}",
-            wanted="a CSV file, beside which the limits are written as .json",
-            got="the name of the limits",
-            fix=f"name it {path.with_suffix('.csv').name!r}",
-        )
+        wanted, fix = "a CSV file, beside which the limits are written as .json", f"name it {path.stem}.csv"
+        raise StorageError(item=f"output {str(path)!r}", wanted=wanted, got="the name of the limits", fix=fix)
     if limits.is_file() and not set(LIMITS) <= set(read_json(limits, what="limits of a worklist")):
-        raise StorageError(
-            item=f"output {str(limits)!r}, the limits of {str(path)!r}",
-            wanted="a new file, or the limits of an earlier worklist",
-            got="a file of something else",
-            fix="choose another --out",
-        )
+        item, got = f"output {str(limits)!r}, the limits of {str(path)!r}", "a file of something else"
+        wanted = "a new file, or the limits of an earlier worklist"
+        raise StorageError(item=item, wanted=wanted, got=got, fix="choose another name")
     return limits
 
 

@@ -10,8 +10,9 @@ import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from miue.common.errors import (
     NO_ROOM,
@@ -183,7 +184,7 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def open_file(path: Path, item: str = "") -> BinaryIO:
+def open_file(path: Path, item: str = "") -> BufferedReader:
     """Open a file for reading, as all readers do before a library takes its path.
 
     Args:

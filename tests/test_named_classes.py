@@ -63,6 +63,19 @@ def test_values_that_are_no_probabilities_are_said_as_they_were(tmp_path: Path) 
         read_any_tables(tmp_path / "t.csv", classes=["a", "b"])
 
 
+def test_probabilities_sum_to_one_within_the_rounding_of_their_digits(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("slide_id,p_0,p_1,p_2\na,0.33,0.33,0.33\nb,0.5,0.25,0.25\nc,0.67,0.17,0.17\n")
+    probabilities = read_any_tables(table)[0].bags.probabilities
+    np.testing.assert_allclose(probabilities.sum(1), 1)
+    np.testing.assert_allclose(probabilities[0], 1 / 3)
+    np.testing.assert_allclose(probabilities[1], [0.5, 0.25, 0.25])
+    for cells in ("0.33,0.33,0.32", "0.330,0.331,0.330"):
+        table.write_text(f"slide_id,p_0,p_1,p_2\na,{cells}\n")
+        with pytest.raises(DataError, match="sum to 1"):
+            read_any_tables(table)
+
+
 NUMBERS = """slide_id,label,p_10,p_2,p_1
 a,2,0.2,0.7,0.1
 b,10,0.8,0.1,0.1

@@ -13,6 +13,7 @@ from miue.common.errors import DataError
 from miue.distributions.base import PredictiveDistribution
 
 SUM_TO_ONE = "values of at least 0 that sum to 1"
+SUM_TOLERANCE = 1e-3
 
 
 class Categorical(PredictiveDistribution):
@@ -30,14 +31,14 @@ class Categorical(PredictiveDistribution):
 
     def __init__(self, probabilities: Float[Tensor, "n C"]) -> None:
         values = in_double(probabilities)
-        wrong = (values < 0).any(-1) | ((values.sum(-1) - 1).abs() > 1e-3) | ~values.isfinite().all(-1)
+        wrong = (values < 0).any(-1) | ((values.sum(-1) - 1).abs() > SUM_TOLERANCE) | ~values.isfinite().all(-1)
         if wrong.any():
             row = int(wrong.nonzero()[0])
             raise DataError(
                 item=f"row {row} of the class probabilities",
                 wanted=SUM_TO_ONE,
                 got=str([round(p, 6) for p in values[row].tolist()]),
-                fix="pass probabilities, not logits, percentages or rounded scores",
+                fix="pass probabilities, not logits, percentages or other scores",
             )
         self._probabilities = values
 

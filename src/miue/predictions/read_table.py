@@ -17,6 +17,7 @@ from miue.common.errors import DataError, lacking, missing_column
 from miue.common.tables import fix_of_number, read_columns
 from miue.common.text import plural
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
+from miue.distributions.categorical import SUM_TOLERANCE
 from miue.distributions.measures import MEASURES, applicable_measures
 from miue.predictions.decisions import CALIBRATED_PREFIX, Decisions, calibrated_columns, parse_prediction_sets
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
@@ -25,6 +26,7 @@ OF_DECISIONS = ("decision", "reason", "prediction_set", "flagged")
 TEXT = {"bag_id", "patient", "label", "is_ood", "ood_set", "training_part", *OF_DECISIONS}
 FACTS = ("bag_id", "is_ood", "ood_set", "patient", "patch_size")
 TRAINING_PARTS = ("train", "validation")
+SINGLE = 1e-6  # by which a probability in float32 may differ from the decimal that was written
 
 
 def read_table(
@@ -181,6 +183,7 @@ def read_distribution(columns: Mapping[str, np.ndarray], name: str) -> Predictiv
             if alone:
                 _check_probability(values[:, 0], name)
                 values = np.hstack([_complement(values), values])
+            values = _mend_rounding(values) if kind is Categorical else values
             try:
                 if kind is Categorical and "expected_entropy" in columns:
                     expected = read_numbers(columns["expected_entropy"], "expected_entropy", name)
@@ -194,6 +197,22 @@ def read_distribution(columns: Mapping[str, np.ndarray], name: str) -> Predictiv
         got=", ".join(columns),
         fix="name the columns so",
     )
+
+
+def _mend_rounding(probabilities: Float64[np.ndarray, "n C"]) -> Float64[np.ndarray, "n C"]:
+    """Return probabilities that were written with few digits, divided by their sums; others as they are.
+
+    C numbers of d decimals may sum to 1 ± C / 2 · 10^−d. Others are checked where they become a distribution.
+
+    >>> _mend_rounding(np.array([[0.33, 0.33, 0.33], [0.5, 0.3, 0.2]])).sum(1).round(12).tolist()
+    [1.0, 1.0]
+    """
+    sums = probabilities.sum(1)
+    off = np.abs(sums - 1).max(initial=0.0)
+    decimals = next((d for d in (2, 3) if np.abs(probabilities - probabilities.round(d)).max() < SINGLE), None)
+    if decimals is None or not SUM_TOLERANCE < off <= probabilities.shape[1] * 10.0**-decimals / 2 + SINGLE:
+        return probabilities
+    return probabilities / sums[:, None]
 
 
 def _check_probability(values: Float64[np.ndarray, "n"], name: str) -> None:

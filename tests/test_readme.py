@@ -66,7 +66,7 @@ def test_the_python_example_of_the_readme_runs_and_prints_no_blank(
     said = capsys.readouterr().out
     printed = [line.split("  ")[0] for line in said.splitlines()]
     shown = [line.split("  ")[0] for line in blocks("text")[0].splitlines()]
-    assert "—" not in said and "OOD photographs, AUROC by knn" in shown
+    assert "—" not in said and "OOD photographs, AUROC by combined" in shown
     assert set(shown) <= set(printed)
     assert isinstance(scope["predictions"], miue.Predictions)
     assert (tmp_path / "predictions" / "bags.csv").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import parts_of_others as others
 import pytest
 from made_bags import train_one_epoch
+from sealed_files import seal_again
 from torch import nn
 
 import miue
@@ -24,10 +24,8 @@ class Loaded:
     def __init__(self, folder: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
         train_one_epoch(bags, network=others.PlainMean, method="softmax", distances=[others.Farness], out=folder)
-        path = folder / "config.json"
-        config = json.loads(path.read_text())
-        config["model"]["network"]["package"] = "stains 1.2"
-        path.write_text(json.dumps(config))
+        package = {"package": "stains 1.2"}
+        seal_again(folder / "config.json", lambda content: content["model"]["network"].update(package))
         monkeypatch.setattr(part, "find_package", lambda _: "stains 2.0")
 
     def message(self) -> str:

@@ -23,6 +23,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.calibration import Goals
+from miue.common.digests import sealed
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.distributions import Categorical
 from miue.methods import METHODS
@@ -175,8 +176,10 @@ def test_it_is_kept_and_a_damaged_file_is_refused(tmp_path: Path) -> None:
 
 
 def refuse(folder: Path, content: dict[str, Any]) -> None:
-    (folder / "damaged.json").write_text(json.dumps(content))
-    with pytest.raises(StorageError, match=r"error model .*damaged\.json.* or remove the file"):
+    (folder / "damaged.json").write_text(json.dumps(sealed(content)))
+    with pytest.raises(
+        StorageError, match=r"error model .*damaged\.json.* the parts that miue writes.*; train again"
+    ):
         ErrorModel.load(folder / "damaged.json")
 
 

@@ -14,7 +14,7 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.common import files
 from miue.common.errors import StorageError, WriteError, unknown_name
-from miue.common.files import atomic_file, atomic_folder, check_format, make_folder, read_json, write_json
+from miue.common.files import atomic_file, atomic_folder, make_folder, read_json, write_json
 from miue.common.folder_kinds import FolderKind
 
 KIND = FolderKind("a test", ("mark",))
@@ -99,22 +99,6 @@ def test_a_folder_is_made_where_a_link_leads(tmp_path: Path) -> None:
     make_folder(tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "new").is_dir()
-
-
-@pytest.mark.parametrize("version", ["x", None, 2])
-def test_a_version_that_is_too_new_or_none_is_refused(version: object) -> None:
-    with pytest.raises(StorageError, match=f"format 'f' up to version 1, got 'f' version {version}; update"):
-        check_format({"format": "f", "version": version}, item="i", format_name="f", version=1, fix="update")
-
-
-@pytest.mark.parametrize(
-    ("content", "got"), [({"format": "g"}, "format 'g'"), ({}, "a file that states no format")]
-)
-def test_the_file_of_another_program_is_not_called_one_of_another_version(
-    content: dict[str, str], got: str
-) -> None:
-    with pytest.raises(StorageError, match=f"format 'f', got {got}; choose another"):
-        check_format(content, item="i", format_name="f", version=1, fix="update")
 
 
 def test_a_file_that_could_not_be_written_is_named_by_where_it_was_to_be(tmp_path: Path) -> None:

@@ -33,9 +33,9 @@ from miue.common.errors import ConfigError, ModelError, StorageError
 from miue.common.files import write_json
 from miue.common.text import visible
 from miue.io.store import write_store
+from miue.model.folder import MODEL_FILES
 from miue.model.hub import CARD, pull, push, write_card
 from miue.model.hub.card import TEMPLATE
-from miue.model.hub.transfer import FILES
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 
@@ -272,28 +272,25 @@ def test_files_that_are_not_those_of_the_card_are_refused(run: Path, hub: Path, 
     distances = hub / "someone/model" / "distances.safetensors"
     whole = distances.read_bytes()
     distances.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
-    refused_pull(tmp_path, "distances.safetensors", "one with SHA-256")
+    of_repository = "of repository 'someone/model' of the .*: expected a file that config.json lists"
+    with pytest.raises(StorageError, match=f"'distances.safetensors' {of_repository}, got another.*; pull again"):
+        pull("someone/model", tmp_path / "pulled")
     distances.write_bytes(whole)
     (hub / "someone/model" / "validation.json").unlink()
-    refused_pull(tmp_path, "validation.json", "none")
-    (hub / "someone/model" / "validation.json").write_bytes((run / "validation.json").read_bytes())
-    weights = hub / "someone/model" / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-9])
-    refused_pull(tmp_path, "model.safetensors", "one with SHA-256")
-    assert not (tmp_path / "pulled").exists()
-    (run / "validation.json").unlink()
-    with pytest.raises(StorageError) as refused:
-        push(run, "someone/model")
-    assert refused.value.got == "a card of other files" and "--overwrite" in refused.value.fix
-    card = write_card(run, overwrite=True)
-    push(run, "someone/model")
-    assert pull("someone/model", tmp_path / "pulled").weights_sha256 in card.read_text()
-
-
-def refused_pull(tmp_path: Path, file: str, got: str) -> None:
-    with pytest.raises(StorageError) as refused:
+    with pytest.raises(StorageError, match=f"'validation.json' {of_repository}, got none; pull again"):
         pull("someone/model", tmp_path / "pulled")
-    assert refused.value.wanted.startswith(f"the {file} of its card") and refused.value.got.startswith(got)
+    assert not (tmp_path / "pulled").exists()
+
+
+def test_a_pulled_model_is_pushed_again_with_its_card(run: Path, hub: Path, tmp_path: Path) -> None:
+    write_card(run)
+    push(run, "someone/model")
+    assert "splits.csv" not in (hub / "someone/model" / "config.json").read_text()
+    pull("someone/model", tmp_path / "pulled")
+    push(tmp_path / "pulled", "someone/else")
+    names = [path.name for path in (hub / "someone/model").iterdir()]
+    for name in names:
+        assert (hub / "someone/else" / name).read_bytes() == (hub / "someone/model" / name).read_bytes()
 
 
 def test_nothing_of_an_earlier_model_stays_in_a_repository(
@@ -311,13 +308,10 @@ def test_nothing_of_an_earlier_model_stays_in_a_repository(
     push(tmp_path / "b", "someone/model")
     assert not (hub / "someone/model" / "calibration.json").exists()
     assert (hub / "someone/model" / "notes.txt").read_text() == "ours"
-    shutil.copy(run / "calibration.json", hub / "someone/model")  # as an earlier miue left it
-    with pytest.warns(
-        UserWarning, match="'someone/model': left out calibration.json, of another model: README.md"
-    ):
-        model = pull("someone/model", tmp_path / "pulled")
-    assert not (tmp_path / "pulled" / "calibration.json").exists()
-    model.predict(bags)
+    pull("someone/model", tmp_path / "pulled").predict(bags)
+    shutil.copy(run / "calibration.json", hub / "someone/model")
+    with pytest.raises(StorageError, match="'calibration.json' of repository .* got one that it does not list"):
+        pull("someone/model", tmp_path / "again")
 
 
 def test_a_name_that_no_repository_has_is_said(tmp_path: Path) -> None:
@@ -338,7 +332,7 @@ def test_a_pull_needs_room_where_the_model_is_written_alone(
 
     monkeypatch.setattr(tempfile, "gettempdir", none_there)
     pull("someone/model", tmp_path / "pulled")
-    assert {path.name for path in (tmp_path / "pulled").iterdir()} <= set(FILES)
+    assert {path.name for path in (tmp_path / "pulled").iterdir()} <= {*MODEL_FILES, CARD}
 
 
 def test_a_repository_may_hold_more_but_nothing_else_is_fetched(run: Path, hub: Path, tmp_path: Path) -> None:
@@ -354,14 +348,12 @@ def test_what_cannot_be_loaded_is_not_left_behind(run: Path, hub: Path, tmp_path
     write_card(run)
     push(run, "someone/model")
     (hub / "someone" / "model" / "model.safetensors").write_bytes(b"cut off")
-    (hub / "someone" / "model" / CARD).unlink()
-    said = (
-        "^weights 'model.safetensors' of repository 'someone/model' of the .*; ask who maintains the repository$"
-    )
-    with pytest.raises(ModelError, match=said):
+    said = "^'model.safetensors' of repository 'someone/model' of the .*, ask who maintains the repository$"
+    with pytest.raises(StorageError, match=said):
         pull("someone/model", tmp_path / "pulled")
+    (hub / "someone" / "model" / CARD).unlink()
     (hub / "someone" / "model" / "config.json").write_text('{"model_type": "bert"}')
-    said = "^model of repository 'someone/model' of .* got a file that states no format; choose another"
+    said = "^model config 'config.json' of repository 'someone/model' of .* got a file that states no format"
     with pytest.raises(StorageError, match=said):
         pull("someone/model", tmp_path / "pulled")
     assert not (tmp_path / "pulled").exists()
@@ -385,11 +377,21 @@ def test_a_repository_without_a_model_is_named(
     assert [file.name for file in tmp_path.iterdir() if "pulled" in file.name] == []
 
 
-def test_a_card_of_somebodys_own_vouches_for_no_file(run: Path, hub: Path, tmp_path: Path) -> None:
+def test_another_model_than_that_of_the_card_is_refused(
+    run: Path, bags: BagDataset, hub: Path, tmp_path: Path
+) -> None:
     write_card(run)
     push(run, "someone/model")
+    model = miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu")
+    replace(model, training_bags=None).save(tmp_path / "other")
+    for name in MODEL_FILES:
+        (hub / "someone/model" / name).unlink(missing_ok=True)
+    shutil.copytree(tmp_path / "other", hub / "someone/model", dirs_exist_ok=True)
+    with pytest.raises(StorageError, match="expected the config.json of its card, .*, got one with SHA-256"):
+        pull("someone/model", tmp_path / "pulled")
+    assert not (tmp_path / "pulled").exists()
     (hub / "someone/model" / CARD).write_text("# a card of somebody's own")
-    assert pull("someone/model", tmp_path / "pulled").weights_sha256 == miue.Model.load(run).weights_sha256
+    assert pull("someone/model", tmp_path / "pulled").weights_sha256 == model.weights_sha256
 
 
 def faults_of_downloads() -> list[Any]:

@@ -14,6 +14,7 @@ import pytest
 import torch
 from fast import slow_but
 from made_bags import FITTING, separable_bags
+from sealed_files import seal_again
 
 import miue
 from miue.bags.dataset import BagDataset
@@ -139,30 +140,24 @@ def test_folders_that_hold_no_usable_model_say_why(tmp_path: Path, bags: BagData
         miue.Model.load(tmp_path / "runs")
     folder = tmp_path / "model"
     train(bags).save(folder)
-    config, weights = (folder / "config.json").read_text(), (folder / "model.safetensors").read_bytes()
-    (folder / "config.json").write_text(config.replace('"version": 1', '"version": 2'))
-    with pytest.raises(StorageError, match="update miue"):
-        miue.Model.load(folder)
-    (folder / "config.json").write_text(config.replace('"attention"', '"dsmil"'))
-    with pytest.raises(ModelError, match="weights that config.json describes"):
-        miue.Model.load(folder)
-    (folder / "config.json").write_text(config.replace('"attention"', '"atention"'))
-    with pytest.raises(ConfigError, match="did you mean 'attention'"):
-        miue.Model.load(folder)
-    (folder / "config.json").write_text(config.replace('"instance_shape"', '"shape"'))
-    with pytest.raises(StorageError, match="the parts that miue writes"):
-        miue.Model.load(folder)
-    claimed = json.loads(config)
-    claimed["model"]["encoder"]["options"] = {"width": 10**9}
-    (folder / "config.json").write_text(json.dumps(claimed))
-    with pytest.raises(
-        ModelError, match=r"config.json describes, got .*1000000000"
-    ):  # and no memory was taken for it
-        miue.Model.load(folder)
-    (folder / "config.json").write_text(config)
-    (folder / "model.safetensors").write_bytes(weights[:-100])
-    with pytest.raises(ModelError, match="model.safetensors"):
-        miue.Model.load(folder)
+    for change, error, message in (
+        (lambda c: c["model"]["network"].update(name="dsmil"), ModelError, "weights that config.json describes"),
+        (lambda c: c["model"]["network"].update(name="atention"), ConfigError, "did you mean 'attention'"),
+        (
+            lambda c: c["contract"].update(shape=c["contract"].pop("instance_shape")),
+            StorageError,
+            "that miue writes",
+        ),
+        (
+            lambda c: c["model"]["encoder"].update(options={"width": 10**9}),  # for which no memory is taken
+            ModelError,
+            r"config.json describes, got .*1000000000",
+        ),
+    ):
+        shutil.copytree(folder, tmp_path / "changed", dirs_exist_ok=True)
+        seal_again(tmp_path / "changed" / "config.json", change)
+        with pytest.raises(error, match=message):
+            miue.Model.load(tmp_path / "changed")
 
 
 @pytest.mark.parametrize(
@@ -271,7 +266,7 @@ def test_a_calibration_is_of_its_weights_alone(tmp_path: Path, bags: BagDataset)
     assert decided.bags.decisions is not None
 
     second.save(tmp_path / "second")
-    shutil.copy(tmp_path / "first" / "calibration.json", tmp_path / "second")
+    miue.Calibration.load(tmp_path / "first").save(tmp_path / "second" / "calibration.json")
     mixed = miue.Model.load(tmp_path / "second")
     with pytest.raises(ModelError, match="weights that were calibrated.*calibrate again"):
         mixed.predict(bags)

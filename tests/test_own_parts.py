@@ -14,6 +14,7 @@ import parts_of_others as others
 import pytest
 import torch
 from made_bags import TORCHMIL_NETWORKS, separable_bags, train_one_epoch
+from sealed_files import seal_again
 from torch import nn
 
 import miue
@@ -78,13 +79,12 @@ def test_without_the_package_the_error_says_what_to_install(tmp_path: Path, bags
     train_one_epoch(bags, network=others.PlainMean).save(tmp_path / "model")
     config = tmp_path / "model" / "config.json"
     config.write_text(config.read_text().replace("parts_of_others", "parts_of_nobody"))
+    seal_again(config)
     with pytest.raises(
         ModelError, match="No module named 'parts_of_nobody'; install the package 'parts_of_nobody'"
     ):
         miue.Model.load(tmp_path / "model", trust=True)
-    content = json.loads(config.read_text())
-    content["model"]["network"]["package"] = "parts-of-nobody 1.2"
-    config.write_text(json.dumps(content))
+    seal_again(config, lambda content: content["model"]["network"].update(package="parts-of-nobody 1.2"))
     with pytest.raises(ModelError, match="install the package 'parts-of-nobody 1.2'|parts-of-nobody 1.2"):
         miue.Model.load(tmp_path / "model", trust=True)
 
@@ -95,6 +95,7 @@ def test_nothing_is_imported_for_a_model_that_is_not_trusted(
     train_one_epoch(bags, network=others.PlainMean).save(tmp_path / "model")
     config = tmp_path / "model" / "config.json"
     config.write_text(config.read_text().replace("parts_of_others", "leaves_a_trace"))
+    seal_again(config)
     (tmp_path / "leaves_a_trace.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ModelError, match="leaves_a_trace:PlainMean"):
@@ -131,6 +132,7 @@ def test_a_method_of_others_as_member_of_an_ensemble_needs_trust_as_well(
         assert [type(one) for one in loaded.method.members()] == [others.Smoothed] * 2
     config = tmp_path / "model" / "config.json"
     config.write_text(config.read_text().replace("parts_of_others", "parts_of_nobody"))
+    seal_again(config)
     with pytest.raises(ModelError, match="No module named 'parts_of_nobody'; install the package"):
         miue.Model.load(tmp_path / "model", trust=True)
 
@@ -142,6 +144,7 @@ def test_nothing_is_imported_for_members_of_an_ensemble_that_are_not_trusted(
     train_one_epoch(bags, method="deep-ensemble", options=options).save(tmp_path / "model")
     config = tmp_path / "model" / "config.json"
     config.write_text(config.read_text().replace("parts_of_others", "also_leaves_a_trace"))
+    seal_again(config)
     (tmp_path / "also_leaves_a_trace.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ModelError, match="also_leaves_a_trace:Smoothed"):

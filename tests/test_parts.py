@@ -321,7 +321,7 @@ def test_a_part_is_checked_once_whatever_is_chosen_of_its_bags(
 ) -> None:
     instances = stored(ragged([3, 1, 5, 2]), tmp_path / "p")
     checked: list[str] = []
-    monkeypatch.setattr(stored_instances, "check_part", lambda path, part, listed: checked.append(part.file))
+    monkeypatch.setattr(stored_instances, "check_part", lambda path, part: checked.append(part.file))
     for name in ("000", "002", "003"):
         assert len(list(instances.of_bags([name]).by_bag())) == 1
     assert len(list(instances.in_order(["003", "002", "001", "000"]).flagged_by(lambda table: table).parts())) == 1

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from commands import run
 from made_bags import separable_bags
+from sealed_files import seal_again
 from test_executors import contents
 from test_shards import patients_of
 
@@ -149,6 +150,7 @@ def test_shards_of_a_model_whose_distances_changed_meanwhile_are_not_used(
     """Its weights are the same."""
     shutil.copytree(trained / "run", tmp_path / "run")
     (tmp_path / "run" / "calibration.json").unlink()
+    seal_again(tmp_path / "run" / "config.json", lambda content: content["files"].pop("calibration.json"))
     bags, request = miue.read_store(trained / "small"), request_of(trained, run=str(tmp_path / "run"))
 
     with monkeypatch.context() as patched:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from made_bags import separable_bags
 from scipy.stats import norm, t
+from sealed_files import seal_again
 from sklearn.linear_model import LinearRegression
 from typer.testing import CliRunner
 
@@ -216,12 +217,13 @@ def test_code_of_others_that_a_run_names_is_not_imported_without_trust(
     where: str, run: Path, split_bags: BagDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a member of an ensemble it was, and ran: only the parts themselves were asked for."""
-    config = json.loads((run / "config.json").read_text())
-    if where == "network":
-        config["model"]["network"] = {"name": "Thing", "import_path": "leaves_traces:Thing", "options": {}}
-    else:
-        config["model"]["method"]["options"]["member"] = "leaves_traces:Thing"
-    (run / "config.json").write_text(json.dumps(config))
+    changes: dict[str, Callable[[dict[str, Any]], None]] = {
+        "network": lambda c: c["model"]["network"].update(
+            name="Thing", import_path="leaves_traces:Thing", options={}
+        ),
+        "member": lambda c: c["model"]["method"]["options"].update(member="leaves_traces:Thing"),
+    }
+    seal_again(run / "config.json", changes[where])
     (tmp_path / "leaves_traces.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ModelError, match="leave to run the code of others, got 'leaves_traces:Thing.*trust=True"):

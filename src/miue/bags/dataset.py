@@ -303,6 +303,7 @@ class BagDataset(PrintsAsTable):
         count, total = len(ids), int(sizes.sum())
         is_ood = columns.pop("is_ood", None) or OodFlags.unknown(count)
         unknown = {
+            "starts": (sizes.cumsum() - sizes).astype(np.int64),
             "labels": Labels.unknown(count),
             "splits": ("",) * count,
             "ood_sets": ("",) * count,
@@ -311,7 +312,6 @@ class BagDataset(PrintsAsTable):
         }
         return cls(
             instances=instances,
-            starts=(sizes.cumsum() - sizes).astype(np.int64),
             sizes=sizes,
             ids=tuple(ids),
             is_ood=is_ood,

@@ -17,6 +17,7 @@ from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.instance_flags import InstanceFlags, describe_negative_class
 from miue.calibration.prediction_sets import SET_SCORES, PredictionSets
 from miue.calibration.scaling import Scaling
+from miue.common.digests import list_in_model
 from miue.common.errors import ModelError, StorageError, first_problem
 from miue.common.json_record import JsonFormat
 from miue.common.text import PrintsAsTable, ResultTable, plural
@@ -33,7 +34,7 @@ PARTS = {
     "instances": "instances",
 }
 """What a part, each with what was fitted and its ``promise`` in words, is called in tables."""
-FORMAT = JsonFormat("miue-calibration", 6, "calibration", "calibration", AGAIN, AGAIN)
+FORMAT = JsonFormat("miue-calibration", 7, "calibration", "calibration", AGAIN)
 
 
 class CalibrationBags(BaseModel):
@@ -170,12 +171,14 @@ class Calibration(PrintsAsTable, BaseModel):
         )
 
     def save(self, path: Path | str) -> None:
-        """Write the calibration to the file ``path``, whole or not at all.
+        """Write the calibration to the file ``path``, whole or not at all; a model in that folder then lists it.
 
         Raises:
             StorageError: it cannot be written.
         """
         FORMAT.write(Path(path), self)
+        if Path(path).name == FILE:
+            list_in_model(Path(path))
 
     @classmethod
     @checked()
@@ -183,7 +186,7 @@ class Calibration(PrintsAsTable, BaseModel):
         """Return the calibration in the file ``path``, or in the model folder ``path``.
 
         Raises:
-            StorageError: no calibration there, a damaged one, or a newer format.
+            StorageError: no calibration there, a damaged one, or one of another version.
         """
         file = Path(path) / FILE if Path(path).is_dir() else Path(path)
         calibration, item = FORMAT.read(file, cls), f"calibration {str(file)!r}"

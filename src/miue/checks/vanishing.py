@@ -20,7 +20,7 @@ from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import checked
 from miue.distributions.measures import MEASURES
 from miue.io.splits.splits import Splits
-from miue.model.folder import SavedConfig, read_config
+from miue.model.folder import SavedConfig, check_companions, read_config
 from miue.model.recipe import Recipe
 from miue.model.training_bags import PartsOfRun, parts_of_run
 from miue.predictions.folder import read_predictions
@@ -137,6 +137,7 @@ def check_vanishing(
     run, out = Path(run), Path(out)
     check_dataset(bags)
     saved = read_config(run)
+    check_companions(run, saved)
     patients = np.array(bags.patient_groups, object)
     train, validation, test = _rows_of_parts(saved, parts_of_run(run, bags), bags)
     subsets = _training_subsets(bags.labels.values[train], patients[train], saved)

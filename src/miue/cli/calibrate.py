@@ -111,7 +111,7 @@ def calibrate(
         model, out = None, _check_predictions_alone(path, source, part, estimator, out)
     else:
         check_order(path, held_out)
-        model, out = Model.load(path, trust=trust), out or path / "calibration.json"
+        model, out = Model.load(path, trust=trust, calibrated=False), out or path / "calibration.json"
     with locked(out):  # a place that cannot be written is refused before the work
         if model is None:
             made = calibrate_on(

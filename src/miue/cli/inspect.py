@@ -25,13 +25,13 @@ def inspect(
         typer.Option(
             "--read",
             help="Read every feature: report NaN, infinity, rows of zeros and, in stores, tables and bags with "
-            "labels, bags that are there under two names; verify a packed store.",
+            "labels, bags that are there under two names.",
         ),
     ] = False,
     source: Source = Source(),  # noqa: B008  (frozen)
     quiet: Quiet = False,
 ) -> None:
-    """Show what a folder or table contains.
+    """Show what a folder or table contains; an error if a store, run or predictions hold a file that was changed.
 
     For feature files, shows each bag with its format, numbers of instances (N) and features (D), type, coords,
     patch size and problems. With --labels (or --splits, --instance-labels), shows how many bags of each class and

@@ -51,14 +51,16 @@ def describe(
 ) -> dict[str, Any]:
     """Return what is at ``path``, as JSON values; with labels or splits of bags, what training would read.
 
+    Every file that a store, a model or predictions list is compared with its SHA-256.
+
     Args:
         path: a store, run, predictions, a folder of bag files, or a long table.
         source: labels and splits of bags, names of columns, and what else the options say of them.
-        read: read every feature: find those that are not finite, verify a packed store's checksums.
+        read: read every feature: find those that are not finite.
         progress: show a bar.
 
     Raises:
-        StorageError: none of these.
+        StorageError: none of these, or a file that was changed or belongs to another folder.
         ConfigError: an option that fits only another kind of bags.
         DataError: labels or splits that do not fit the bags.
     """
@@ -72,7 +74,7 @@ def describe(
         return _describe_store(path, read, progress)
     if (path / "run.json").exists() or (path / "config.json").exists():
         return _describe_run(path)
-    if (path / "bags.csv").exists():
+    if (path / "bags.csv").exists() or (path / "predictions.json").exists():
         return _describe_predictions(path, progress)
     if is_table:
         return _describe_table(path, source, read)
@@ -214,33 +216,19 @@ def _facts_of_loaded(kind: str, path: Path, loaded: LoadedBags) -> dict[str, Any
 
 
 def _describe_store(path: Path, read: bool, progress: bool) -> dict[str, Any]:
-    from miue.io.store.store import read_store, read_store_summary
+    from miue.io.store.store import read_store, read_store_summary, verify
 
     summary, bags = read_store_summary(path), read_store(path)
-    for key, kind in (("dtype", str), ("made_by", dict)):
-        if not isinstance(summary.get(key), kind):
-            raise StorageError(
-                item=f"bag store {str(path)!r}",
-                wanted=f"{key} in store.json",
-                got="none" if key not in summary else repr(summary[key]),
-                fix="make the store again",
-            )
+    verify(path, progress=progress)
     description = {
         "kind": "bag store",
         "path": str(path),
-        "dtype": summary["dtype"],
+        "dtype": summary.dtype,
         **_facts_of(bags),
         "split": _splits_of(bags),
-        "made by": summary["made_by"],
+        "made by": summary.made_by,
     }
     if read:
-        from miue.io.store.pack import CHECKSUMS, verify
-
-        if (path / CHECKSUMS).exists():
-            changed = verify(path)
-            description["checksums"] = f"differ for {', '.join(changed)}" if changed else "agree"
-        else:
-            description["checksums"] = "none; 'miue data pack' writes them"
         found = _with_values_read(path, LoadedBags(bags), progress=progress)
         texts = {UNUSABLE: [f"{one.bag}: {one.reason}" for one in found.left_out], NOTES: list(found.notes)}
         description |= {name: lines for name, lines in texts.items() if lines}
@@ -310,7 +298,7 @@ def _count_parameters(path: Path, saved: RunConfig) -> int | str:
 
 
 def _describe_run(path: Path) -> dict[str, Any]:
-    from miue.model.folder import RunConfig, SavedConfig, check_config, read_config
+    from miue.model.folder import RunConfig, SavedConfig, check_companions, check_config, read_config
 
     finished = (path / "config.json").exists()
     if finished:
@@ -329,6 +317,7 @@ def _describe_run(path: Path) -> dict[str, Any]:
         **_made_from(saved.contract),
     }
     if isinstance(saved, SavedConfig):
+        check_companions(path, saved)
         description["training"] = saved.training.model_dump(mode="json", exclude_defaults=True)
         description["parameters"] = _count_parameters(path, saved)
     if (path / "calibration.json").exists():

@@ -171,7 +171,7 @@ def open_bags(
     from miue.io.store.store import read_store_summary
 
     if source.classes and (path / "store.json").exists():
-        refuse_other_classes(f"bag store {str(path)!r}", read_store_summary(path)["class_names"], source.classes)
+        refuse_other_classes(f"bag store {str(path)!r}", read_store_summary(path).class_names, source.classes)
     loaded = load_bags(
         path,
         labels=source.labels,

@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -142,16 +142,6 @@ def json_text(content: Any) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def json_sha256(content: Any) -> str:
-    """Return the SHA-256 of content of a JSON file, the same however it is written, with keys in any order."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def has_own_sha256(content: Mapping[str, Any], key: str) -> bool:
-    """Return whether what a JSON file has under ``key`` has the ``sha256`` beside it; true where there is none."""
-    return "sha256" not in content or content["sha256"] == json_sha256(content[key])
-
-
 def read_json(path: Path, *, what: str) -> dict[str, Any]:
     """Read the JSON object at ``path``; ``what`` names it in the error when that fails.
 
@@ -233,26 +223,6 @@ def file_sha256(path: Path) -> str:
     """
     with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def check_format(content: dict[str, Any], *, item: str, format_name: str, version: int, fix: str) -> None:
-    """Raise unless ``content`` says it is of the given format, in a version up to ``version``.
-
-    Raises:
-        StorageError: another format, a newer version, or one that is no number; only with these does ``fix`` help.
-    """
-    stored = content.get("version", 0)
-    if content.get("format") != format_name:
-        got = f"format {content['format']!r}" if "format" in content else "a file that states no format"
-        fix = "choose another: miue did not write this one, or wrote it for something else"
-        raise StorageError(item=item, wanted=f"format {format_name!r}", got=got, fix=fix)
-    if type(stored) is not int or not 0 <= stored <= version:
-        raise StorageError(
-            item=item,
-            wanted=f"format {format_name!r} up to version {version}",
-            got=f"{content.get('format')!r} version {content.get('version')}",
-            fix=fix,
-        )
 
 
 def _followed(path: Path) -> Path:

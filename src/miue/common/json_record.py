@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from miue.common.errors import StorageError, not_readable
-from miue.common.files import check_format, has_own_sha256, json_sha256, read_json, write_json
+from miue.common.digests import read_sealed, sealed
+from miue.common.errors import not_readable
+from miue.common.files import write_json
 
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -21,11 +22,10 @@ class JsonFormat:
 
     Attributes:
         name: of the format, under the key ``format``.
-        version: the highest that is read, and the one that is written.
+        version: of the format.
         key: under which the record is.
         what: what the record is called in messages, "error model".
-        again: how one of a newer format is made anew, "train again".
-        damaged: what to do about a damaged one.
+        again: how it is made anew, "train again".
     """
 
     name: str
@@ -33,7 +33,6 @@ class JsonFormat:
     key: str
     what: str
     again: str
-    damaged: str
 
     def write(self, path: Path, record: BaseModel) -> None:
         """Write a record to the file ``path``, whole or not at all.
@@ -42,27 +41,18 @@ class JsonFormat:
             StorageError: it cannot be written.
         """
         content = {"format": self.name, "version": self.version, "miue": version("miue")}
-        stored = record.model_dump(mode="json")
-        write_json(path, {**content, self.key: stored, "sha256": json_sha256(stored)})
+        write_json(path, sealed({**content, self.key: record.model_dump(mode="json")}))
 
     def read(self, path: Path, kind: type[Record]) -> Record:
         """Return the record of some kind in the file ``path``.
 
         Raises:
-            StorageError: none there, a damaged or changed one, or a newer format.
+            StorageError: none there, a damaged or changed one, or one of another version.
         """
-        content, item = read_json(path, what=self.what), f"{self.what} {str(path)!r}"
-        fix = f"update miue, or {self.again}"
-        check_format(content, item=item, format_name=self.name, version=self.version, fix=fix)
+        content = read_sealed(path, what=self.what, format_name=self.name, version=self.version, again=self.again)
         try:
-            record = kind.model_validate(content.get(self.key))
+            return kind.model_validate(content.get(self.key))
         except ValidationError as error:
-            raise not_readable(item, "the parts that miue writes", error, self.damaged) from error
-        if not has_own_sha256(content, self.key):  # files of development versions before have none
-            raise StorageError(
-                item=item,
-                wanted="what miue wrote, by its checksum (sha256)",
-                got="another content: it is damaged, or was changed",
-                fix=f"put back the file that was written, or {self.damaged}",
-            )
-        return record
+            raise not_readable(
+                f"{self.what} {str(path)!r}", "the parts that miue writes", error, self.again
+            ) from error

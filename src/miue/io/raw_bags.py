@@ -11,14 +11,13 @@ from jaxtyping import Int64
 from miue.bags.arrays import InstanceArray
 from miue.bags.classes import by_their_names, class_names, known_labels
 from miue.bags.dataset import BagDataset
+from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import (
     read_classes,
     read_instance_columns,
     read_item_columns,
     read_splits_column,
-    whole_numbers,
 )
-from miue.common.errors import StorageError
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,9 @@ class RawBags:
     Attributes:
         source: the table of the bags, for messages.
         ids: name of each of the B bags.
-        sizes: instances of each, numbers or text.
+        sizes: instances of each.
         instances: all, bag after bag.
+        starts: the first instance of each; None where the bags follow each other without a gap.
         of_bags: text of each bag, by what it means: label, patient, split, is_ood, ood_set, patch_size.
         of_instances: of the M instances in the order of the table; instance_label as text, x and y as numbers.
         order: the row of each instance in the table; None where they are in the order of ``instances``.
@@ -47,9 +47,10 @@ class RawBags:
 
     source: str
     ids: tuple[str, ...]
-    sizes: Int64[np.ndarray, "B"] | Sequence[str]
+    sizes: Int64[np.ndarray, "B"]
     instances: InstanceArray
     of_bags: Mapping[str, Sequence[str]]
+    starts: Int64[np.ndarray, "B"] | None = None
     of_instances: Mapping[str, np.ndarray] = field(default_factory=dict)
     order: Int64[np.ndarray, "M"] | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -72,7 +73,6 @@ def to_dataset(raw: RawBags, classes: Sequence[str] = ()) -> BagDataset:
 
     Raises:
         DataError: a cell that says none of what it can say, or a label that is no class.
-        StorageError: other numbers of instances than there are.
     """
     nothing = ("",) * len(raw.ids)
     texts, names = raw.of_bags.get("label", nothing), raw.class_names
@@ -81,22 +81,21 @@ def to_dataset(raw: RawBags, classes: Sequence[str] = ()) -> BagDataset:
         names = class_names(texts, raw.source, classes) if any(texts) else tuple(classes)
     labels = read_classes(texts, raw.source, "label", names if raw.class_names is None else (), len(names))
     of_bags = read_item_columns({"bag_id": raw.ids, **raw.of_bags}, raw.source, labels)
-    sizes = whole_numbers(raw.sizes, raw.source, "size")
-    if sizes.sum() != len(raw.instances):
-        raise StorageError(
-            item=f"table {raw.source!r}",
-            wanted=f"{len(raw.instances)}, the number of instances, as the sum of the sizes",
-            got=str(sizes.sum()),
-            fix="make the table again",
-        )
-    flags = of_bags.is_ood.repeat(sizes)
+    before = raw.sizes.cumsum() - raw.sizes
+    starts = before if raw.starts is None else raw.starts
+    rows = np.arange(raw.sizes.sum()) + np.repeat(starts - before, raw.sizes)
+    flags = OodFlags.unknown(len(raw.instances))
+    flags.values[rows], flags.known[rows] = (
+        np.repeat(one, raw.sizes) for one in (of_bags.is_ood.values, of_bags.is_ood.known)
+    )
     of_instances = read_instance_columns({**raw.of_instances, **raw.arrays}, raw.source, names, flags, raw.order)
     splits = read_splits_column(raw.of_bags.get("split", nothing), raw.source)
     patients = of_bags.patients
     bags = BagDataset.packed(
         raw.instances,
-        sizes,
+        raw.sizes,
         raw.ids,
+        starts=starts.astype(np.int64),
         labels=labels,
         is_ood=of_bags.is_ood,
         splits=splits,

@@ -10,18 +10,19 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
+from miue.calibration.calibration import FILE as CALIBRATION
+from miue.common.digests import MODEL_FORMAT, check_files, read_sealed
 from miue.common.errors import ConfigError, ModelError, StorageError, first_few, folder_name, not_readable
-from miue.common.files import check_format, file_sha256, open_file, read_json
 from miue.common.user_warnings import warn_user
 from miue.methods import Method
 from miue.model.config import ModelConfig, build_method, weight_shapes
 from miue.model.contract import DataContract
 from miue.model.part import changed_code, find_part, other_versions, saved_part
+from miue.model.training_bags import FILE as SPLITS
 from miue.predictions.provenance import TrainingRecord
 from miue.scores import FeatureDistance
 
-FORMAT = "miue-model"
-VERSION = 1
+VERSION = 2
 SAVE_AGAIN = "save the model again"
 
 MODEL_FILES = (
@@ -36,6 +37,8 @@ MODEL_FILES = (
 
 Not splits.csv, which it writes as well: that names bags and patients of the training, and is never pushed.
 """
+CONFIG, WEIGHTS = MODEL_FILES[:2]
+COMPANIONS = (*MODEL_FILES[1:], SPLITS)
 
 
 class RunConfig(BaseModel):
@@ -49,9 +52,10 @@ class RunConfig(BaseModel):
 
 
 class SavedConfig(RunConfig):
-    """What config.json says of a model."""
+    """What config.json says of a model; ``files`` has the SHA-256 of each other file that it is read with."""
 
     training: TrainingRecord
+    files: dict[str, str]
 
 
 Config = TypeVar("Config", bound=RunConfig)
@@ -61,7 +65,7 @@ def read_config(folder: Path) -> SavedConfig:
     """Return what config.json in the folder of a model says.
 
     Raises:
-        StorageError: none there, a damaged one, or a newer format.
+        StorageError: none there, a damaged one, or one of another version.
     """
     path = folder / "config.json"
     if not path.exists():
@@ -78,9 +82,25 @@ def read_config(folder: Path) -> SavedConfig:
             else "no such folder",
             fix="continue it with 'miue train … --resume'" if unfinished else start,
         )
-    content = read_json(path, what="model config")
-    check_format(content, item=f"model {str(folder)!r}", format_name=FORMAT, version=VERSION, fix="update miue")
-    return check_config(SavedConfig, content, f"model config {str(path)!r}", "train the model again")
+    what, again = "model config", "train again"
+    content = read_sealed(path, what=what, format_name=MODEL_FORMAT, version=VERSION, again=again)
+    return check_config(SavedConfig, content, f"{what} {str(path)!r}", again)
+
+
+def check_companions(folder: Path, saved: SavedConfig, *, calibrated: bool = True) -> None:
+    """Raise unless the files of a model are those that its config.json lists.
+
+    Args:
+        folder: of the model.
+        saved: what its config.json says.
+        calibrated: compare its calibration, too.
+
+    Raises:
+        StorageError: one is missing, was changed, or belongs to another model.
+    """
+    check_files(folder / CONFIG, saved.files, [name for name in COMPANIONS if name != CALIBRATION], "train again")
+    if calibrated:
+        check_files(folder / CONFIG, saved.files, [CALIBRATION], "calibrate again")
 
 
 def check_config(kind: type[Config], content: Mapping[str, Any], item: str, fix: str) -> Config:
@@ -108,7 +128,7 @@ def read_shapes(folder: Path, saved: RunConfig, *, trust: bool = False) -> dict[
         ModelError: a damaged file, or weights of other shapes than the config describes; a part that is not of
             miue, without trust or not installed.
     """
-    path, others = folder / "model.safetensors", saved.model.packages_of_others()
+    path, others = folder / WEIGHTS, saved.model.packages_of_others()
     saved.model.parts(trust=trust)
     try:
         wanted = weight_shapes(saved.model, saved.contract, trust=trust)
@@ -121,7 +141,6 @@ def read_shapes(folder: Path, saved: RunConfig, *, trust: bool = False) -> dict[
             got=error.got,
             fix=changed_code(others),
         ) from error
-    open_file(path, f"weights {str(path)!r}").close()
     try:
         with safe_open(path, "pt") as file:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
@@ -134,27 +153,19 @@ def read_shapes(folder: Path, saved: RunConfig, *, trust: bool = False) -> dict[
     return shapes
 
 
-def read_method(folder: Path, saved: SavedConfig, *, trust: bool = False) -> tuple[Method, str]:
-    """Return the method with its weights, and the SHA-256 of their file.
+def read_method(folder: Path, saved: SavedConfig, *, trust: bool = False) -> Method:
+    """Return the method with its weights.
 
     Raises:
         ModelError: weights that do not fit the config; a part that is not of miue, without trust or not installed.
     """
-    path = folder / "model.safetensors"
-    try:
-        read_shapes(folder, saved, trust=trust)
-        method = build_method(saved.model, saved.contract, seed=0, trust=trust)
-        method.load_state_dict(load_file(path))
-        digest = file_sha256(path)
-    except (OSError, SafetensorError, RuntimeError) as error:
-        raise _other_weights(path, str(error).split("\n")[0]) from error
-    for name, weights in method.named_parameters():
-        if not bool(weights.isfinite().all()):
-            raise _other_weights(path, f"{name} with NaN or infinity")
+    read_shapes(folder, saved, trust=trust)
+    method = build_method(saved.model, saved.contract, seed=0, trust=trust)
+    method.load_state_dict(load_file(folder / WEIGHTS))
     for package, installed in other_versions(saved.model.packages_of_others()).items():
         saved_with = f"the model {str(folder)!r} was saved with {package}"
         warn_user(f"{saved_with}, and {installed} is installed: predictions may differ")
-    return method.eval(), digest
+    return method.eval()
 
 
 def read_distances(folder: Path, names: Sequence[str], *, trust: bool) -> dict[str, FeatureDistance]:
@@ -166,7 +177,6 @@ def read_distances(folder: Path, names: Sequence[str], *, trust: bool) -> dict[s
     if not names:
         return {}
     path = folder / "distances.safetensors"
-    open_file(path, f"distances {str(path)!r}").close()
     try:
         state = load_file(path)
     except (OSError, SafetensorError) as error:

@@ -17,6 +17,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import LabelSequence
 from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
+from miue.common.digests import FILES, MODEL_FORMAT, list_files, sealed
 from miue.common.errors import DataError, first_few
 from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import MODEL
@@ -29,7 +30,17 @@ from miue.methods import Method
 from miue.model.config import ModelConfig, check_saveable
 from miue.model.contract import DataContract
 from miue.model.feature_scores import DistanceScores, check_saveable_distances
-from miue.model.folder import FORMAT, VERSION, read_config, read_distances, read_method, saved_name
+from miue.model.folder import (
+    COMPANIONS,
+    CONFIG,
+    VERSION,
+    WEIGHTS,
+    check_companions,
+    read_config,
+    read_distances,
+    read_method,
+    saved_name,
+)
 from miue.model.predict import OnBad, predict
 from miue.model.training_bags import TrainingBags
 from miue.predictions.error_model import ERROR_PROBABILITY, ErrorInputs, ErrorModel
@@ -314,19 +325,10 @@ class Model(PrintsAsTable):
     def write_into(self, folder: Path | str) -> None:
         """Write the model's files beside whatever ``folder`` holds; config.json comes last."""
         folder = Path(folder)
-        write_tensors(folder / "model.safetensors", copy_weights(self.method))
+        write_tensors(folder / WEIGHTS, copy_weights(self.method))
         if self.distances:
             state = {f"{name}.{k}": v for name, d in self.distances.items() for k, v in copy_weights(d).items()}
             write_tensors(folder / "distances.safetensors", state)
-        content = {
-            "format": FORMAT,
-            "version": VERSION,
-            "miue": version("miue"),
-            "model": self.config.model_dump(mode="json"),
-            "contract": self.contract.model_dump(mode="json"),
-            "training": self.training.model_dump(mode="json"),
-            "distances": [saved_name(distance) for distance in self.distances.values()],
-        }
         if self.calibration is not None:
             self.calibration.save(folder / CALIBRATION)
         if self.validation is not None:
@@ -335,36 +337,47 @@ class Model(PrintsAsTable):
             self.error_model.save(folder / ERROR_MODEL)
         if self.training_bags is not None:
             self.training_bags.save(folder)
-        write_json(folder / "config.json", content)
+        content = {
+            "format": MODEL_FORMAT,
+            "version": VERSION,
+            "miue": version("miue"),
+            "model": self.config.model_dump(mode="json"),
+            "contract": self.contract.model_dump(mode="json"),
+            "training": self.training.model_dump(mode="json"),
+            "distances": [saved_name(distance) for distance in self.distances.values()],
+            FILES: list_files(folder, COMPANIONS),
+        }
+        write_json(folder / CONFIG, sealed(content))
 
     @classmethod
     @checked()
     @own_torch_state(trains=True)
-    def load(cls, path: Path | str, *, trust: bool = False) -> Model:
+    def load(cls, path: Path | str, *, trust: bool = False, calibrated: bool = True) -> Model:
         """Return the model saved in the folder ``path``.
 
         Args:
             path: of the folder.
             trust: whether to import and run parts that are not of miue, named in the folder by import path.
+            calibrated: with its calibration, if it has one; False to calibrate it anew.
 
         Raises:
-            StorageError: no model there, a damaged one, or a newer format.
+            StorageError: no model there, a file that is missing, damaged or of another model, or a folder that
+                another version of miue wrote.
             ModelError: weights that do not fit the config; a part that is not of miue, without trust or not
                 installed.
         """
         folder = Path(path)
         saved = read_config(folder)
-        method, digest = read_method(folder, saved, trust=trust)
-        quantiles, errors = folder / VALIDATION, folder / ERROR_MODEL
+        check_companions(folder, saved, calibrated=calibrated)
         return cls(
-            method,
+            read_method(folder, saved, trust=trust),
             saved.model,
             saved.contract,
             saved.training,
             read_distances(folder, saved.distances, trust=trust),
-            Calibration.load(folder) if (folder / CALIBRATION).exists() else None,
-            ValidationQuantiles.load(quantiles) if quantiles.exists() else None,
-            ErrorModel.load(errors) if errors.exists() else None,
-            digest,
+            Calibration.load(folder) if calibrated and CALIBRATION in saved.files else None,
+            ValidationQuantiles.load(folder / VALIDATION) if VALIDATION in saved.files else None,
+            ErrorModel.load(folder / ERROR_MODEL) if ERROR_MODEL in saved.files else None,
+            saved.files[WEIGHTS],
             TrainingBags.load(folder),
         )

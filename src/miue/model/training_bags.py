@@ -14,7 +14,6 @@ import numpy as np
 from miue.bags.classes import names_or_numbers
 from miue.bags.dataset import BagDataset
 from miue.bags.names import NUMBERED, patients_in_names, strip_endings
-from miue.common.errors import StorageError
 from miue.common.tables import read_text_columns, write_rows
 
 FILE = "splits.csv"
@@ -78,15 +77,7 @@ class TrainingBags:
         if not path.exists():
             return None
         columns = read_text_columns(path)
-        if not {"bag_id", "patient", "fold_0"} <= set(columns):
-            raise StorageError(
-                item=f"splits {str(path)!r}",
-                wanted="columns bag_id, patient and fold_0",
-                got=f"columns {', '.join(columns)}",
-                fix="put back the file that the training wrote",
-            )
-        nothing = [""] * len(columns["bag_id"])
-        cells = zip(*(columns.get(name, nothing) for name in COLUMNS), strict=True)
+        cells = zip(*(columns[name] for name in COLUMNS), strict=True)
         return cls(tuple(TrainingBag(*row) for row in cells))
 
     def save(self, folder: Path) -> None:

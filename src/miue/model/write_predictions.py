@@ -19,7 +19,7 @@ from miue.common.nested import write_nested
 from miue.common.tasks import MOST_SHARDS, Executor, Shard, Task, run_tasks
 from miue.io.file_states import state_of_bags
 from miue.io.handover import describe_bags, find_bags_again, read_handed_over
-from miue.model.folder import MODEL_FILES
+from miue.model.folder import CONFIG
 from miue.model.model import Model
 from miue.model.predict import NoReadableBag, batches_of
 from miue.model.shards import EmptyShard, describe_shard, merge_predictions, write_empty_shard
@@ -174,8 +174,7 @@ def _opened(folder: str, run: str, trust: bool) -> tuple[Model, BagDataset]:
 
 def _digest(request: PredictionRequest, shard: ShardOf, bags: BagDataset) -> str:
     """Return the name of a folder whose shards are those of this prediction of these instances and no other."""
-    files = [Path(request.run) / name for name in MODEL_FILES]
-    model = [file_sha256(file) if file.exists() else None for file in files]
+    model = file_sha256(Path(request.run) / CONFIG)  # which lists the other files
     text = json.dumps([asdict(request), shard.model_dump(), model, state_of_bags(bags)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

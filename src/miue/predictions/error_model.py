@@ -23,14 +23,7 @@ from miue.predictions.instance_errors import (
 from miue.predictions.table import PredictionTable
 
 FILE = "error_model.json"
-FORMAT = JsonFormat(
-    "miue-error-model",
-    2,
-    "error_model",
-    "error model",
-    "train again",
-    "save the model again, or remove the file: predictions then lack the error probability",
-)
+FORMAT = JsonFormat("miue-error-model", 3, "error_model", "error model", "train again")
 
 FEWEST = 5  # bags of each class
 
@@ -203,7 +196,7 @@ class ErrorModel(BaseModel):
         """Return the error model in the file ``path``.
 
         Raises:
-            StorageError: a damaged file, or a newer format.
+            StorageError: a damaged file, or one of another version.
         """
         return FORMAT.read(path, cls)
 

@@ -15,47 +15,52 @@ be there. Labels are class indices from 0, is_ood is true or false; either is em
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from miue.bags.arrays import check_ids
 from miue.bags.names import match_names
 from miue.bags.table_columns import are_their_numbers
+from miue.common.digests import FILES, check_files, read_sealed, sealed
 from miue.common.errors import (
     DataError,
     StorageError,
     first_few,
     lacking,
+    missing_column,
     not_a_folder,
     not_readable,
     unknown_name,
     wrong_type,
 )
-from miue.common.files import atomic_folder, check_format, read_json, write_json
+from miue.common.files import atomic_folder, read_json, write_json
 from miue.common.folder_kinds import EMPTY_SHARD, PREDICTIONS
-from miue.common.tables import write_table
+from miue.common.tables import read_columns, read_header, write_table
 from miue.common.text import PrintsAsTable, ResultTable, bar, plural
 from miue.common.values import checked
 from miue.distributions.measures import MEASURES
 from miue.predictions.part_writer import PartWriter
-from miue.predictions.parts import FIX, FOLDER, Part, check_folder
+from miue.predictions.parts import AGAIN, FIX, FOLDER, MAIN, Part, check_folder
 from miue.predictions.patients import by_patient
 from miue.predictions.provenance import UNKNOWN, Provenance
-from miue.predictions.read_table import read_table
+from miue.predictions.read_table import TEXT, read_table
 from miue.predictions.stored_instances import StoredInstances
 from miue.predictions.table import PredictionTable, uncertainty_column
 
 FORMAT = "miue-predictions"
-VERSION = 1
+VERSION = 2
+TABLES = BAGS, *INSTANCES = ("bags.csv", "instances.csv", "instances.csv.gz")
 COMPRESSED_FROM = 20_000  # rows of a CSV table
 FORMATS = ("parquet", "csv")
-INSTANCE_DISTRIBUTION = "instance_distribution"  # of instances in CSV, whose columns no checksum keeps
-SCORES, INSTANCE_SCORES = "scores", "instance_scores"  # likewise: their names
+EDITABLE = ("label", "is_ood", "ood_set", "patient")
+"""Columns of CSV tables that a person may correct, beside columns of their own; the digest is of the others."""
+LOCKED = "locked_columns"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -139,7 +144,7 @@ class Predictions(PrintsAsTable):
             instances = self.instances or None  # a table without rows could not be read back
             if instances is not None and table_format == "csv":
                 large = len(instances) >= COMPRESSED_FROM
-                name = "instances.csv.gz" if large else "instances.csv"
+                name = INSTANCES[large]
                 _write_csv(folder / name, instances, exact_scores=self._is_shard)
             elif instances is not None:
                 ordered = instances.in_order(self.bags.bag_ids.astype(str).tolist())
@@ -158,24 +163,24 @@ class Predictions(PrintsAsTable):
     def write_bags(self, folder: Path | str, parts: Sequence[Part]) -> None:
         """Write all but the instances into a folder that has these parts of them."""
         folder = Path(folder)
-        _write_csv(folder / "bags.csv", self.bags, exact_scores=self._is_shard)
+        _write_csv(folder / BAGS, self.bags, exact_scores=self._is_shard)
         of_patients = self.by_patient()
         if of_patients is not None:
             _write_csv(folder / "patients.csv", of_patients, id_column="patient")
+        headers = {name: read_header(folder / name) for name in TABLES if (folder / name).exists()}
+        locked = {name: [column for column in of if column not in EDITABLE] for name, of in headers.items()}
         summary = {
             "format": FORMAT,
             "version": VERSION,
-            **_sizes(self),
-            SCORES: list(self.bags.scores),
+            "bags": len(self.bags),
+            "instances": sum(part.rows for part in parts) if parts else len(self.instances or ()),
             "columns": {name: measure.describes for name, measure in MEASURES.items()},
             "provenance": self.provenance.to_json(),
+            LOCKED: locked,
+            FILES: {name: columns_sha256(folder / name, columns) for name, columns in locked.items()},
+            **({"parts": [part.model_dump() for part in parts]} if parts else {}),
         }
-        if parts:
-            rows = sum(part.rows for part in parts)
-            summary |= {"instances": rows, "parts": [part.model_dump() for part in parts]}
-        elif self.instances:
-            summary |= {INSTANCE_DISTRIBUTION: _kind(self.instances), INSTANCE_SCORES: list(self.instances.scores)}
-        write_json(folder / "predictions.json", summary)
+        write_json(folder / MAIN, sealed(summary))
 
 
 def count_known(table: PredictionTable) -> tuple[int, int, int, int]:
@@ -227,8 +232,9 @@ def read_predictions(path: Path | str) -> Predictions:
     """Return the predictions in the folder ``path``.
 
     Raises:
-        StorageError: no predictions there, a shard without bags, or a newer format.
-        DataError: a table that is gone or cannot be used, or of other sizes than predictions.json says.
+        StorageError: no predictions there, a shard without bags, a file that was changed or belongs to other
+            predictions, or a folder that another version of miue wrote.
+        DataError: a table of another tool that cannot be used.
     """
     folder = Path(path)
     if (folder / EMPTY_SHARD).exists():
@@ -238,59 +244,30 @@ def read_predictions(path: Path | str) -> Predictions:
             got=f"a shard without bags{_number_of_shard(folder / EMPTY_SHARD)}",
             fix="merge it with the other shards of this prediction: 'miue merge'",
         )
-    item, fix = f"predictions {str(folder)!r}", "put back the tables that were written with it, or predict again"
-    if (folder / "predictions.json").exists() and not (folder / "bags.csv").exists():
-        raise lacking(item, "the table bags.csv, which is written with predictions.json", fix)
-    if not (folder / "bags.csv").exists() or (folder / "store.json").exists():
+    main, bags, parts = folder / MAIN, folder / BAGS, folder / FOLDER
+    if (folder / "store.json").exists() or not (main.exists() or bags.exists()):
         raise not_a_folder(
             folder,
             "predictions: a folder with bags.csv" + ("" if folder.is_file() else ", or a table"),
             _where_predictions_are(folder),
         )
-    tables = [folder / name for name in (FOLDER, "instances.csv", "instances.csv.gz") if (folder / name).exists()]
-    if len(tables) > 1:
-        raise DataError(
-            item=f"predictions {str(folder)!r}",
-            wanted="one table of instances",
-            got=" and ".join(table.name for table in tables),
-            fix="remove the one that is not of these predictions",
-        )
-    instances = tables[0] if tables else None
-    if not (folder / "predictions.json").exists() and instances != folder / FOLDER:
-        return read_tables(folder / "bags.csv", instances)
-    summary = read_json(folder / "predictions.json", what="predictions")
-    again = "update miue, or predict again"
-    check_format(summary, item=item, format_name=FORMAT, version=VERSION, fix=again)
+    if not main.exists() and not parts.exists():
+        return read_tables(bags, next((folder / name for name in INSTANCES if (folder / name).exists()), None))
+    summary = read_sealed(main, what="predictions", format_name=FORMAT, version=VERSION, again=AGAIN)
+    for name in TABLES:
+        digest = partial(columns_sha256, names=summary[LOCKED].get(name, ()))
+        check_files(main, summary[FILES], [name], AGAIN, digest)
     try:
-        provenance = Provenance.model_validate(summary.get("provenance"))
+        provenance = Provenance.model_validate(summary["provenance"])
+        listed = [Part.model_validate(part) for part in summary.get("parts", ())]
     except ValidationError as error:
-        wanted = "provenance in predictions.json, as miue writes it"
-        raise not_readable(item, wanted, error, "predict again") from error
-    if instances is None and summary.get("instances", 0) != 0:
-        wanted = f"a table of {summary['instances']} instances, as predictions.json says"
-        raise lacking(item, wanted, fix)
-    if instances == folder / FOLDER:
-        stored = _stored_instances(instances, summary.get("parts"), item)
-        predictions = _with_instances(_read_tables(folder / "bags.csv", None, provenance), stored, str(instances))
-    else:
-        predictions = _read_tables(folder / "bags.csv", instances, provenance)
-    stated = _sizes(predictions)
-    if predictions.instances is not None and INSTANCE_DISTRIBUTION in summary:  # 0.1.0 did not write it
-        stated[INSTANCE_DISTRIBUTION] = _kind(predictions.instances)
-    for key, read in stated.items():
-        if summary.get(key) != read:
-            wanted = f"{key} {summary.get(key)}, as predictions.json says"
-            raise DataError(item=item, wanted=wanted, got=f"{read} in the tables", fix=fix)
-    _check_scores(predictions.bags, "bags.csv", summary.get(SCORES), item, fix)
-    if predictions.instances is not None and instances not in (None, folder / FOLDER):
-        _check_scores(predictions.instances, "instances.csv", summary.get(INSTANCE_SCORES), item, fix)
-    classes, count = provenance.classes, predictions.bags.distribution.num_classes
-    if classes and len(classes) != count:
-        wanted = f"names of {count} classes, as there are in the tables, under classes in predictions.json"
-        raise DataError(item=item, wanted=wanted, got=repr(classes), fix=fix)
-    if instances is not None and instances != folder / FOLDER:
-        _check_each_instance_once(predictions.instances, str(instances))
-    return predictions
+        raise not_readable(f"predictions {str(main)!r}", "what miue writes", error, AGAIN) from error
+    table = next((folder / name for name in INSTANCES if name in summary[FILES]), None)
+    predictions = _read_tables(bags, table, provenance)
+    check_folder(parts, listed)
+    if not listed:
+        return predictions
+    return _with_instances(predictions, StoredInstances(parts, listed), str(parts))
 
 
 def _read_tables(bags: Path, instances: Path | None, provenance: Provenance) -> Predictions:
@@ -300,35 +277,27 @@ def _read_tables(bags: Path, instances: Path | None, provenance: Provenance) -> 
     return replace(read, provenance=provenance)
 
 
-def _stored_instances(folder: Path, listed: Any, item: str) -> StoredInstances:
-    try:
-        parts = TypeAdapter(Annotated[list[Part], Field(min_length=1)]).validate_python(listed)
-    except ValidationError as error:
-        raise not_readable(item, "a list of parts in predictions.json, as miue writes it", error, FIX) from error
-    check_folder(folder, parts)
-    return StoredInstances(folder, parts)
+def columns_sha256(path: Path, names: Sequence[str]) -> str:
+    """Return a digest of columns of a table of predictions, the same in any order of rows and columns.
 
+    Numbers count in single precision, which nine significant digits keep.
 
-def _sizes(predictions: Predictions) -> dict[str, Any]:
-    """Return what predictions.json says of the tables, so that a table that lost rows or columns is known."""
-    return {
-        "bags": len(predictions.bags),
-        "instances": 0 if predictions.instances is None else len(predictions.instances),
-        "distribution": _kind(predictions.bags),
-    }
-
-
-def _check_scores(table: PredictionTable, name: str, listed: Any, item: str, fix: str) -> None:
-    """Raise a ``DataError`` if a table lost a score that predictions.json lists; others may have been added."""
-    lost = [score for score in listed if score not in table.scores] if isinstance(listed, list) else []
-    if lost:
-        wanted = f"the score {lost[0]!r} in {name}, as predictions.json says"
-        raise DataError(item=item, wanted=wanted, got="no such column", fix=fix)
-
-
-def _kind(table: PredictionTable) -> str:
-    """Return what its items have: "dirichlet", "draws" or "categorical"."""
-    return type(table.head.distribution).__name__.lower()
+    Raises:
+        DataError: a column that is not there.
+    """
+    columns = read_columns(path, TEXT)
+    if lost := [name for name in names if name not in columns]:
+        raise missing_column(f"table {str(path)!r}", f"the column {lost[0]!r}", columns, FIX)
+    positions = [columns[name] for name in ("instance",) if name in names and columns[name].dtype.kind in "iuf"]
+    order = np.lexsort([*positions, columns["bag_id"].astype(str)])
+    digest = hashlib.sha256()
+    for name in sorted(names):
+        cells = columns[name][order]
+        is_text = cells.dtype.kind not in "biuf"
+        with np.errstate(over="ignore"):
+            content = "\0".join(map(str, cells)).encode() if is_text else (cells.astype(np.float32) + 0).tobytes()
+        digest.update(f"\0{name}\0".encode() + content)
+    return digest.hexdigest()
 
 
 def read_tables(

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from miue.common.errors import DataError, StorageError, first_repeated, not_readable
-from miue.common.files import file_sha256
+from miue.common.digests import check_files
 
-FOLDER = "instances"
+FOLDER, MAIN = "instances", "predictions.json"
 MOST_ROWS = 1 << 48
-FIX = "put back the file that was written with predictions.json, or predict again"
+AGAIN = "predict again"
+FIX = f"put back the file that was written with {MAIN}, or {AGAIN}"
 
 
 class Part(BaseModel):
@@ -53,67 +53,26 @@ class Part(BaseModel):
         return sum(self.bags.values())
 
 
-def check_part(path: Path, part: Part, listed: Sequence[Part]) -> None:
+def check_part(path: Path, part: Part) -> None:
     """Raise unless a file is the part that predictions.json lists.
 
-    Args:
-        path: the file.
-        part: as it is listed.
-        listed: all parts of these predictions.
-
     Raises:
-        StorageError: it is missing, truncated, a copy of another part, or of other predictions.
+        StorageError: it is missing, truncated, or another file.
     """
-    try:
-        size = path.stat().st_size
-        if size != part.bytes:
-            problem = f"{size:,} bytes: it is {'truncated' if size < part.bytes else 'longer'}, or another file"
-        else:
-            digest = file_sha256(path)
-            if digest == part.sha256:
-                return
-            same = next((other.file for other in listed if other.sha256 == digest), None)
-            problem = f"a copy of {same!r}" if same else "other bytes: it is damaged, or of another run"
-    except FileNotFoundError:
-        problem = "no such file"
-    except OSError as error:
-        raise not_readable(f"part {str(path)!r}", "to read it", error, FIX) from error
-    raise StorageError(
-        item=f"part {str(path)!r}",
-        wanted=f"the file of {part.bytes:,} bytes and {part.rows:,} rows that predictions.json lists",
-        got=problem,
-        fix=FIX,
-    )
+    name = f"{path.parent.name}/{path.name}"
+    check_files(path.parent.with_name(MAIN), {name: part.sha256}, [name], AGAIN)
 
 
 def check_folder(folder: Path, parts: Sequence[Part]) -> None:
-    """Raise unless a folder holds the parts that are listed, each with its size, and no other file.
+    """Raise unless a folder holds the parts that are listed, each with its size, and no other file of instances.
 
     Raises:
-        StorageError: a part that is missing, truncated, listed twice or not listed.
-        DataError: a bag in two parts.
+        StorageError: a part that is missing, truncated or not listed.
     """
-    names = [part.file for part in parts]
-    unlisted = sorted({path.name for path in folder.iterdir() if path.suffix == ".parquet"} - set(names))
-    wrong = unlisted[0] if unlisted else first_repeated(names)
-    if wrong is not None:
-        raise StorageError(
-            item=f"part {str(folder / wrong)!r}",
-            wanted=f"the {len(parts):,} parts that predictions.json lists, each once",
-            got="a file that it does not list" if unlisted else "a part that it lists twice",
-            fix="remove the file if it is a copy or of another run" if unlisted else FIX,
-        )
+    listed = {part.file for part in parts}
+    unlisted = [f"{folder.name}/{path.name}" for path in folder.glob("*.parquet") if path.name not in listed]
+    check_files(folder.with_name(MAIN), {}, unlisted, AGAIN)
     for part in parts:
         path = folder / part.file
         if not path.is_file() or path.stat().st_size != part.bytes:
-            check_part(path, part, parts)
-    part_of: dict[str, str] = {}
-    for part in parts:
-        for bag in part.bags:
-            if part_of.setdefault(bag, part.file) != part.file:
-                raise DataError(
-                    item=f"part {str(folder / part.file)!r}, bag {bag!r}",
-                    wanted="each bag in one part",
-                    got=f"another in {part_of[bag]!r}",
-                    fix=FIX,
-                )
+            check_part(path, part)

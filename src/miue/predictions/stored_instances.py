@@ -224,7 +224,7 @@ class StoredInstances(PredictionTable):
         """
         part, path = spans[0].part, self._home.find(self._folder / spans[0].part.file)
         if part.file not in self._checked:
-            check_part(path, part, self._listed)
+            check_part(path, part)
             self._checked.add(part.file)
         first, last = min(span.start for span in spans), max(span.end for span in spans)
         read = read_parquet_rows(path, first, last, wanted)

@@ -12,14 +12,7 @@ from miue.common.json_record import JsonFormat
 from miue.predictions.table import PredictionTable
 
 FILE = "validation.json"
-FORMAT = JsonFormat(
-    "miue-validation",
-    1,
-    "validation",
-    "validation quantiles",
-    "train again",
-    "save the model again, or remove the file: only work lists read it",
-)
+FORMAT = JsonFormat("miue-validation", 2, "validation", "validation quantiles", "train again")
 
 SHARES = (0.0, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 1.0)
 
@@ -93,7 +86,7 @@ class ValidationQuantiles(BaseModel):
         """Return the quantiles in the file ``path``.
 
         Raises:
-            StorageError: a damaged file, or a newer format.
+            StorageError: a damaged file, or one of another version.
         """
         return FORMAT.read(path, cls)
 

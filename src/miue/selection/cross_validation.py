@@ -9,21 +9,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-from typing_extensions import TypedDict
-
 from miue.bags.copies import warn_of_copies
 from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.fingerprint import fingerprint
 from miue.common.devices import torch_device
-from miue.common.errors import ConfigError, StorageError, first_repeated, lacking
-from miue.common.files import has_own_sha256, json_sha256, make_folder, read_json, remove_temporaries, write_json
+from miue.common.digests import is_sealed, sealed
+from miue.common.errors import ConfigError, StorageError, lacking
+from miue.common.files import make_folder, read_json, remove_temporaries, write_json
 from miue.common.folder_kinds import CROSS_VALIDATION
 from miue.common.locks import locked
 from miue.common.outputs import refuse_taken
 from miue.common.tables import write_rows
 from miue.common.tasks import LOCAL, Executor, Shard, Task, run_tasks
-from miue.common.text import shortened
 from miue.common.values import checked
 from miue.evaluation import evaluate
 from miue.io.splits.files import write_splits
@@ -41,17 +38,6 @@ from miue.training.train import train_recipe
 MARK = CROSS_VALIDATION.shown_by[0]
 
 DEFAULT = Recipe()
-
-
-class _Metric(TypedDict):
-    """One line of metrics.json."""
-
-    level: str
-    metric: str
-    value: float | None
-
-
-_METRICS = TypeAdapter(list[_Metric])
 
 
 @checked(place=place_in_recipe)
@@ -217,8 +203,7 @@ def run_fold(job: str, out: str, fold: int, seed: int) -> None:
     rows = [
         {"level": level, "metric": name, "value": metric.value} for level, name, metric in evaluation.metrics()
     ]
-    content = {"fold": fold, "seed": seed, "metrics": rows, "sha256": json_sha256(rows)}
-    write_json(_evaluation(home, fold, seed), content)
+    write_json(_evaluation(home, fold, seed), sealed({"fold": fold, "seed": seed, "metrics": rows}))
 
 
 def folder_of(out: Path, fold: int, seed: int) -> Path:
@@ -238,25 +223,12 @@ def _values(out: Path, fold: int, seed: int) -> Iterator[Value]:
     """
     path = _evaluation(out, fold, seed)
     content = read_json(path, what="metrics of a run")
-    wanted = "level, metric and value of each"
-    try:
-        rows = _METRICS.validate_python(content.get("metrics"))
-    except ValidationError as error:
-        raise _unusable_metrics(path, wanted, error.errors()[0]["msg"]) from error
-    for key, value in (("fold", fold), ("seed", seed)):
-        if key in content and content[key] != value:
-            raise _unusable_metrics(path, f"those of fold {fold}, seed {seed}", f"{key} {content[key]!r}")
-    if not has_own_sha256(content, "metrics"):  # before 0.2.0 there was none
-        raise _unusable_metrics(path, "the metrics that were written", "others, by their checksum (sha256)")
-    if twice := first_repeated((row["level"], row["metric"]) for row in rows):
-        raise _unusable_metrics(path, f"{wanted}, once", f"{twice[1]} of {twice[0]} more than once")
-    for row in rows:
+    if not is_sealed(content) or (content["fold"], content["seed"]) != (fold, seed):
+        wanted, got = f"what was written of fold {fold}, seed {seed}", "another content"
+        fix = "remove the file; the same command evaluates this run again"
+        raise StorageError(item=f"metrics {str(path)!r}", wanted=wanted, got=got, fix=fix)
+    for row in content["metrics"]:
         yield Value(fold, seed, row["level"], row["metric"], row["value"])
-
-
-def _unusable_metrics(path: Path, wanted: str, got: str) -> StorageError:
-    fix = "remove the file; the same command evaluates this run again"
-    return StorageError(item=f"metrics {str(path)!r}", wanted=wanted, got=shortened(got), fix=fix)
 
 
 def _open(out: Path, description: dict[str, Any]) -> None:

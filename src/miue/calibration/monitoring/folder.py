@@ -12,23 +12,16 @@ from miue.calibration.calibration import Calibration
 from miue.calibration.monitoring.batch import Batch
 from miue.calibration.monitoring.course import Course, monitor
 from miue.calibration.monitoring.page import render_monitor
+from miue.common.digests import json_sha256, read_sealed, sealed
 from miue.common.errors import ConfigError, DataError, StorageError
-from miue.common.files import (
-    atomic_file,
-    check_format,
-    json_sha256,
-    make_folder,
-    read_json,
-    remove_temporaries,
-    write_json,
-)
+from miue.common.files import atomic_file, make_folder, remove_temporaries, write_json
 from miue.common.locks import locked, temporaries
 from miue.common.outputs import holds_files
 from miue.common.tables import read_columns, write_table
 from miue.predictions.read_table import numbers_or_nan
 
 FORMAT = "miue-monitor"
-VERSION = 2
+VERSION = 3
 BAGS, COURSE, PAGE, STATE = "bags.csv", "course.csv", "monitor.html", "monitor.json"
 TEXT_COLUMNS = ("batch", "bag_id", "patient")
 OWN_COLUMNS = (*TEXT_COLUMNS, "predicted")
@@ -146,10 +139,9 @@ def _check_state(folder: Path, calibration: Calibration, scores: Sequence[str], 
             wanted, got = "an empty folder, or that of a monitor", f"{len(list(folder.iterdir()))} other files"
             raise StorageError(item=f"folder {str(folder)!r}", wanted=wanted, got=got, fix="name another folder")
         make_folder(folder)
-        write_json(path, {"format": FORMAT, "version": VERSION, **state})
+        write_json(path, sealed({"format": FORMAT, "version": VERSION, **state}))
         return
-    stored = read_json(path, what="monitor")
-    check_format(stored, item=f"monitor {str(path)!r}", format_name=FORMAT, version=VERSION, fix="update miue")
+    stored = read_sealed(path, what="monitor", format_name=FORMAT, version=VERSION, again=BEGIN_ANOTHER)
     for name, what in (("calibration_sha256", "calibration"), ("scores", "uncertainties"), ("chance", "chance")):
         if stored.get(name) != state[name]:
             wanted = f"the {what} that it began with: {stored.get(name)}"

@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from miue.bags.classes import by_their_names
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.names import strip_endings
-from miue.common.errors import first_repeated, missing_column, repeated
 from miue.common.tables import read_text_columns
 from miue.common.text import plural
 from miue.io.labels.describe import counts_of_classes
@@ -29,7 +27,7 @@ def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...])
         classes: of the model; a label of another name is unknown.
 
     Raises:
-        StorageError, DataError: a table that cannot be read.
+        StorageError: a table that cannot be read.
     """
     if not splits.exists():
         return bags, f"labels: none, and {str(splits)!r} is not there; pass --labels TABLE to evaluate"
@@ -37,8 +35,7 @@ def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...])
     rows = [listed.get(name) or listed.get(strip_endings(name)) or ("", "", "") for name in bags.ids]
     is_other = [known not in ("", str(size)) for (*_, known), size in zip(rows, bags.sizes, strict=True)]
     cells = [("", "") if other else row[:2] for other, row in zip(is_other, rows, strict=True)]
-    labels = by_their_names([label for _, label in cells], classes)  # 0.0 where another program saved the table
-    numbers = [classes.index(label) if label in classes else None for label in labels]
+    numbers = [classes.index(label) if label in classes else None for _, label in cells]
     count = len(numbers) - numbers.count(None)
     if not count:
         of_others = f", but {_with_other_sizes(sum(is_other))}" if any(is_other) else ""
@@ -74,24 +71,12 @@ def _describe_others(bags: BagDataset, listed: Mapping[str, tuple[str, str, str]
 
 
 def _listed(splits: Path) -> Mapping[str, tuple[str, str, str]]:
-    """Return patient, label and number of instances, "" where the run lists none, by the name of each bag.
+    """Return patient, label and number of instances by the name of each bag.
 
     They are also found by the name without endings, where it is of one bag.
     """
     columns = read_text_columns(splits)
-    if not {"bag_id", "patient", "label"} <= set(columns):
-        fix = "put back the file that the training wrote"
-        raise missing_column(f"splits {str(splits)!r}", "columns bag_id, patient and label", columns, fix)
-    sizes = columns.get("instances", [""] * len(columns["bag_id"]))
-    facts = list(zip(columns["patient"], columns["label"], sizes, strict=True))
-    rows = list(zip(columns["bag_id"], facts, strict=True))
-    if (twice := first_repeated([name for name, _ in dict.fromkeys(rows)])) is not None:
-        raise repeated(
-            f"bag {twice!r} of splits {str(splits)!r}",
-            "one patient, label and number of instances",
-            len({fact for name, fact in rows if name == twice}),
-            "put back the file that the training wrote",
-        )
+    facts = list(zip(columns["patient"], columns["label"], columns["instances"], strict=True))
     keys = Counter(map(strip_endings, columns["bag_id"]))
     by_key = {strip_endings(name): fact for name, fact in zip(columns["bag_id"], facts, strict=True)}
     by_key = {key: fact for key, fact in by_key.items() if keys[key] == 1}

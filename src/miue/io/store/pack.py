@@ -31,17 +31,17 @@ from miue.common.folder_kinds import STORE
 from miue.common.locks import locked
 from miue.common.memory import memory_shortage
 from miue.common.outputs import refuse_existing
-from miue.common.tables import read_text_columns, write_rows, write_table
+from miue.common.tables import write_rows
 from miue.common.text import tracked
 from miue.io.file_states import state_of_instances
 from miue.io.formats.arrays import UNREADABLE
 from miue.io.loaded import LeftOut
-from miue.io.store.store import read_store, write_tables
+from miue.io.store.store import CHECKSUMS, rows_sha256, write_tables
 from miue.io.write_array import array_header, bytes_of
 
 READ_AHEAD = 256 << 20  # bytes of bags that wait to be written
 WORKERS = 4
-CHECKSUMS, LEFT_OUT = "checksums.csv", "left_out.csv"
+LEFT_OUT = "left_out.csv"
 
 
 @dataclass(frozen=True)
@@ -101,13 +101,11 @@ def pack(
         instances = _finish(work, bags, written)
         kept, missing = with_split(bags.subset(list(written))), (*left_out, *missed)
         with atomic_folder(out, STORE, overwrite=overwrite) as folder:
-            digests = [digest for _, digest in written.values()]
-            write_table(folder / CHECKSUMS, {"bag_id": kept.ids, "sha256": digests})
             if missing:
                 write_rows(
                     folder / LEFT_OUT, ("bag_id", "reason"), [(entry.bag, entry.reason) for entry in missing]
                 )
-            write_tables(folder, kept, made_by or {})
+            write_tables(folder, kept, [digest for _, digest in written.values()], made_by or {})
             (work / "instances.npy").replace(folder / "instances.npy")  # last: nothing packed is lost
             shutil.rmtree(work, ignore_errors=True)
         return Packed(len(kept), instances, resumed, missing)
@@ -163,36 +161,6 @@ def _write(
 def _line(bag: int, rows: int, digest: str) -> str:
     """Return the line of the journal that says that a bag was written."""
     return f"{bag},{rows},{digest}\n"
-
-
-def verify(store: Path) -> list[str]:
-    """Return the ids of the bags of a packed store whose instances are not what was written.
-
-    Raises:
-        StorageError: a store without checksums, or one that cannot be read.
-    """
-    bags = read_store(store)
-    path = store / CHECKSUMS
-    if not path.exists():
-        raise StorageError(
-            item=f"store {str(store)!r}",
-            wanted=f"{CHECKSUMS}, which 'miue data pack' writes",
-            got="none",
-            fix="only packed stores can be verified",
-        )
-    columns = read_text_columns(path)
-    if not {"bag_id", "sha256"} <= set(columns) or len(columns["bag_id"]) != len(bags):
-        raise StorageError(
-            item=f"{str(path)!r}",
-            wanted=f"columns bag_id and sha256, and {len(bags)} rows",
-            got=f"columns {', '.join(columns)}, and {len(next(iter(columns.values())))} rows",
-            fix="pack the store again",
-        )
-    wanted = dict(zip(columns["bag_id"], columns["sha256"], strict=True))
-    spans = zip(bags.ids, bags.starts, bags.sizes, strict=True)
-    return [
-        name for name, start, size in spans if _digest(bags.instances[start : start + size]) != wanted.get(name)
-    ]
 
 
 def _begun(work: Path, bags: BagDataset) -> list[tuple[int, int, str]]:
@@ -292,11 +260,7 @@ def _read(bags: BagDataset, bag: int) -> tuple[np.ndarray, str]:
             got=str(len(rows)),
             fix="the file changed meanwhile; pack again",
         )
-    return rows, _digest(rows)
-
-
-def _digest(rows: np.ndarray) -> str:
-    return hashlib.sha256(bytes_of(rows)).hexdigest()
+    return rows, rows_sha256(rows)
 
 
 def _header(bags: BagDataset, rows: int) -> bytes:
@@ -313,7 +277,7 @@ def _finish(work: Path, bags: BagDataset, written: dict[int, tuple[int, str]]) -
     stored = np.load(work / "instances.npy", mmap_mode="r", allow_pickle=False)
     end = 0
     for bag, (size, digest) in written.items():
-        if _digest(stored[end : end + size]) != digest:
+        if rows_sha256(stored[end : end + size]) != digest:
             raise StorageError(
                 item=f"bag {bags.ids[bag]!r} in {str(work)!r}",
                 wanted="what was written to be read back",

@@ -1,51 +1,61 @@
 """The bag store: one folder, readable tables and memory-mapped arrays, no pickle.
 
-store.json           format, version, shapes, class names, how it was made; extractor, scales of patches
-bags.csv             bag_id, size, label, is_ood, split, ood_set; an empty label is an unknown one, and where
-                     is_ood is empty it is unknown whether the bag is in or out of distribution;
+store.json           format, version, shapes, class names, how it was made; extractor, scales of patches; the
+                     SHA-256 of the other files but bags.csv, instances.npy and left_out.csv
+bags.csv             bag_id, start, size, label, is_ood, split, ood_set; an empty label is an unknown one, and
+                     where is_ood is empty it is unknown whether the bag is in or out of distribution;
                      patient and patch_size (side of a patch in level-0 pixels) where known, an empty
-                     patient is one of its own
+                     patient is one of its own; rows may be sorted or dropped, and all but the first three columns
+                     edited
+checksums.csv        bag_id, start, size, and SHA-256 of its instances, of each bag in the order of instances.npy
 instances.npy        features (M, D) or uint8 images (M, H, W, channels), bag after bag
 instance_labels.npy, instance_labelled.npy, instance_is_ood.npy, instance_ood_known.npy, coords.npy, located.npy
                      where known; instances without flags of their own have those of their bag
 image_statistics.npy the statistics of the images that features were made of (M, S), where known
-checksums.csv        SHA-256 of each bag's instances, in stores that were packed from files
 left_out.csv         bags that were left out when files were packed, with the reason
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int64
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from miue.bags.arrays import InstanceArray, check_bag, check_ids
+from miue.bags.classes import ClassNames
 from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.names import how_to_pass
 from miue.bags.ood_flags import OodFlags
-from miue.bags.table_columns import split_name
+from miue.bags.table_columns import split_name, whole_numbers
+from miue.common.digests import FILES, check_files, list_files, read_sealed, sealed
 from miue.common.errors import (
     StorageError,
+    first_few,
     first_repeated,
     lacking,
     missing_column,
     not_a_folder,
+    not_readable,
     repeated,
     wrong_shape,
 )
-from miue.common.files import atomic_folder, check_format, read_json, write_json
+from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import STORE
+from miue.common.progress import tracked
 from miue.common.tables import read_text_columns, write_table
 from miue.common.values import checked
 from miue.io.formats.arrays import read_array
 from miue.io.raw_bags import RawBags, to_dataset
-from miue.io.write_array import write_array
+from miue.io.write_array import bytes_of, write_array
 
 FORMAT = "miue-bags"
-VERSION = 1
-STATISTICS = "image_statistics.npy"
+VERSION = 2
+MAIN, INSTANCES, STATISTICS, CHECKSUMS = "store.json", "instances.npy", "image_statistics.npy", "checksums.csv"
 AGAIN = "make the store again"
 ARRAYS: dict[str, type[np.generic]] = {
     "instance_labels": np.int64,
@@ -55,7 +65,36 @@ ARRAYS: dict[str, type[np.generic]] = {
     "coords": np.int64,
     "located": np.bool_,
 }
-COLUMNS = ("bag_id", "size", "label", "is_ood", "split", "ood_set")
+SPAN = ("bag_id", "start", "size")
+COMPANIONS = (CHECKSUMS, STATISTICS, *(f"{name}.npy" for name in ARRAYS))
+
+
+class StoreSummary(BaseModel):
+    """What store.json says that reading needs.
+
+    Attributes:
+        files: SHA-256 of files by their names.
+        instances: M, their number.
+        instance_shape: of each.
+        dtype: of instances.npy.
+        class_names: by the numbers that are the labels.
+        extractor: of the instances, "" where unknown.
+        patch_scales: of the instances, as far as they are known.
+        feature_names: of the D features; none where unknown.
+        made_by: how the bags came about.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    files: dict[str, str]
+    instances: int
+    instance_shape: tuple[int, ...]
+    dtype: str
+    class_names: ClassNames
+    extractor: str = ""
+    patch_scales: tuple[str, ...] = ()
+    feature_names: tuple[str, ...] = ()
+    made_by: dict[str, Any]
 
 
 @checked()
@@ -81,15 +120,25 @@ def write_store(
         raise lacking(f"store {str(path)!r}", "at least one bag", "choose bags to write")
     check_ids(dataset.ids)
     with atomic_folder(path, STORE, overwrite=overwrite) as folder:
+        digests: list[str] = []
         shape = (len(dataset.positions), *dataset.instance_shape)
-        write_array(folder / "instances.npy", dataset.instances.dtype, shape, _usable_bags(dataset))
-        write_tables(folder, dataset, made_by or {})
+        write_array(folder / INSTANCES, dataset.instances.dtype, shape, _usable_bags(dataset, digests))
+        write_tables(folder, dataset, digests, made_by or {})
 
 
-def write_tables(folder: Path, dataset: BagDataset, made_by: dict[str, Any]) -> None:
-    """Write all of a store but instances.npy; store.json, which makes it one, comes last."""
+def write_tables(folder: Path, dataset: BagDataset, digests: Sequence[str], made_by: dict[str, Any]) -> None:
+    """Write all of a store but instances.npy; store.json, which makes it one, comes last.
+
+    Args:
+        folder: of the store.
+        dataset: its bags.
+        digests: SHA-256 of the instances of each.
+        made_by: how the bags came about.
+    """
     positions = dataset.positions
-    _write_bag_table(folder / "bags.csv", dataset)
+    spans = {"bag_id": dataset.ids, "start": dataset.sizes.cumsum() - dataset.sizes, "size": dataset.sizes}
+    write_table(folder / CHECKSUMS, {**spans, "sha256": digests})
+    _write_bag_table(folder / "bags.csv", dataset, spans)
     if dataset.instance_labels.known.any():
         _write_whole(folder / "instance_labels.npy", dataset.instance_labels.values[positions])
         _write_whole(folder / "instance_labelled.npy", dataset.instance_labels.known[positions])
@@ -114,8 +163,9 @@ def write_tables(folder: Path, dataset: BagDataset, made_by: dict[str, Any]) -> 
         **({"patch_scales": list(dataset.patch_scales)} if dataset.patch_scales else {}),
         **({"feature_names": list(dataset.feature_names)} if dataset.feature_names else {}),
         "made_by": made_by,
+        FILES: list_files(folder, COMPANIONS),
     }
-    write_json(folder / "store.json", summary)
+    write_json(folder / MAIN, sealed(summary))
 
 
 def _write_whole(path: Path, values: np.ndarray) -> None:
@@ -129,15 +179,21 @@ def _bag_by_bag(values: InstanceArray, dataset: BagDataset) -> Iterator[np.ndarr
         yield np.asarray(values[start : start + size])
 
 
-def _usable_bags(dataset: BagDataset) -> Iterator[np.ndarray]:
-    """Yield the instances of each bag, after it was seen that they can be used.
+def _usable_bags(dataset: BagDataset, digests: list[str]) -> Iterator[np.ndarray]:
+    """Yield the instances of each bag, after it was seen that they can be used, and add the SHA-256 of each.
 
     Raises:
         DataError: a bag that cannot.
     """
     for name, rows in zip(dataset.ids, _bag_by_bag(dataset.instances, dataset), strict=True):
         check_bag(name, rows, dataset.instance_shape)
+        digests.append(rows_sha256(rows))
         yield rows
+
+
+def rows_sha256(rows: np.ndarray) -> str:
+    """Return the SHA-256 of instances."""
+    return hashlib.sha256(bytes_of(rows)).hexdigest()
 
 
 @checked()
@@ -145,62 +201,106 @@ def read_store(path: Path | str) -> BagDataset:
     """Return the bags of the store at ``path``; instances stay on disk until they are asked for.
 
     Raises:
-        StorageError: not a store, a newer one, or one whose parts do not fit together.
+        StorageError: not a store, one that another version of miue wrote, or files that do not belong together.
         DataError: a line of bags.csv that cannot be used.
     """
     return to_dataset(read_raw_store(path))
 
 
 def read_raw_store(path: Path | str) -> RawBags:
-    """Return what the store at ``path`` holds, before its columns are checked; errors as for ``read_store``."""
+    """Return what the store at ``path`` holds, before its columns are checked; errors as for ``read_store``.
+
+    Of the instances, those of the first and of the last bag are compared with their SHA-256; ``verify`` takes all.
+    """
     path = Path(path)
     summary = read_store_summary(path)
-    present = {name for name in ARRAYS if (path / f"{name}.npy").exists()}
-    present |= {"instance_labelled"} if "instance_labels" in present else set()
-    instances = read_array(path / "instances.npy", AGAIN)
-    if instances.ndim not in (2, 4) or instances.dtype.kind not in "fiu":
-        wanted = "numbers of shape (M, D), or images (M, H, W, channels)"
-        raise wrong_shape(repr(str(path / "instances.npy")), wanted, instances, AGAIN)
-    statistics = read_array(path / STATISTICS, AGAIN) if (path / STATISTICS).exists() else None
-    if statistics is not None and (statistics.ndim, len(statistics), statistics.dtype.kind) != (
-        2,
-        len(instances),
-        "f",
-    ):
-        raise wrong_shape(repr(str(path / STATISTICS)), f"numbers ({len(instances)}, S)", statistics, AGAIN)
-    arrays = {name: read_array(path / f"{name}.npy", AGAIN) for name in sorted(present)}
-    table = str(path / "bags.csv")
-    columns = read_text_columns(path / "bags.csv")
-    if set(COLUMNS) - set(columns):
-        raise missing_column(f"bag table {table!r}", f"columns {', '.join(COLUMNS)}", columns, AGAIN)
-    ids = tuple(columns["bag_id"])
-    if (twice := first_repeated(ids)) is not None:
-        raise repeated(f"bag {twice!r} of {table!r}", "a unique id", ids.count(twice), "rename one")
-    total = len(instances)
-    for name, array in arrays.items():
-        dtype, shape = ARRAYS[name], (total, 2) if name == "coords" else (total,)
-        if array.shape != shape or not np.can_cast(array.dtype, dtype):
-            raise wrong_shape(repr(str(path / f"{name}.npy")), f"{np.dtype(dtype)} {shape}", array, AGAIN)
-    stated = {"bags": len(ids), "instances": total, "instance_shape": list(instances.shape[1:])}
-    for name, value in {**stated, "dtype": str(instances.dtype)}.items():
-        if summary.get(name) != value:
-            wanted = f"{name} {value} in store.json, as in bags.csv and instances.npy"
-            raise StorageError(
-                item=f"bag store {str(path)!r}", wanted=wanted, got=repr(summary.get(name)), fix=AGAIN
-            )
+    check_files(path / MAIN, summary.files, COMPANIONS, AGAIN)
+    instances, written = read_array(path / INSTANCES, AGAIN), read_text_columns(path / CHECKSUMS)
+    shape = (summary.instances, *summary.instance_shape)
+    if (instances.shape, str(instances.dtype)) != (shape, summary.dtype):
+        raise wrong_shape(
+            repr(str(path / INSTANCES)), f"{summary.dtype} {shape}, as {MAIN} says", instances, AGAIN
+        )
+    _check_instances(path, instances, written, (0, len(written["bag_id"]) - 1))
+    table = path / "bags.csv"
+    columns, starts, sizes = _read_bag_table(table, written)
+    order = np.argsort(starts)
     return RawBags(
-        source=table,
-        ids=ids,
-        sizes=columns["size"],
+        source=str(table) if np.array_equal(order, np.arange(len(order))) else f"{table} sorted by start",
+        ids=tuple(columns["bag_id"][row] for row in order),
+        starts=starts[order],
+        sizes=sizes[order],
         instances=instances,
-        of_bags=columns,
-        arrays={name: np.array(array, ARRAYS[name]) for name, array in arrays.items()},
-        class_names=tuple(summary["class_names"]),
-        statistics=statistics,
-        extractor=str(summary.get("extractor", "")),
-        patch_scales=tuple(map(str, summary.get("patch_scales", ()))),
-        feature_names=_feature_names(summary, path),
+        of_bags={name: [cells[row] for row in order] for name, cells in columns.items()},
+        arrays={
+            name: np.array(read_array(path / f"{name}.npy", AGAIN), dtype)
+            for name, dtype in ARRAYS.items()
+            if f"{name}.npy" in summary.files
+        },
+        class_names=summary.class_names,
+        statistics=read_array(path / STATISTICS, AGAIN) if STATISTICS in summary.files else None,
+        extractor=summary.extractor,
+        patch_scales=summary.patch_scales,
+        feature_names=summary.feature_names,
     )
+
+
+def verify(path: Path, *, progress: bool = False) -> None:
+    """Read all instances of the store at ``path``.
+
+    Raises:
+        StorageError: those of a bag are not what was written.
+    """
+    written = read_text_columns(path / CHECKSUMS)
+    rows = range(len(written["bag_id"]))
+    shown = tracked(rows, "reading", shown=progress, unit="bags", kept=False)
+    _check_instances(path, read_array(path / INSTANCES, AGAIN), written, shown)
+
+
+def _check_instances(
+    path: Path, instances: np.ndarray, written: Mapping[str, Sequence[str]], rows: Iterable[int]
+) -> None:
+    """Raise unless the instances of the bags in these rows of checksums.csv are those that were written."""
+    starts, sizes = (np.array(written[name], np.int64) for name in ("start", "size"))
+    changed = [
+        repr(written["bag_id"][row])
+        for row in rows
+        if rows_sha256(instances[starts[row] : starts[row] + sizes[row]]) != written["sha256"][row]
+    ]
+    if changed:
+        raise StorageError(
+            item=f"bag {first_few(changed)} in {str(path / INSTANCES)!r}",
+            wanted=f"the instances that {CHECKSUMS} lists",
+            got="others: the file was changed, or belongs to another store",
+            fix=f"put back what was written with {MAIN}, or {AGAIN}",
+        )
+
+
+def _read_bag_table(
+    path: Path, written: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, list[str]], Int64[np.ndarray, "B"], Int64[np.ndarray, "B"]]:
+    """Return the columns of bags.csv, and where the instances of each bag start and how many there are.
+
+    Raises:
+        DataError: a column of these three is missing, or a bag twice.
+        StorageError: a bag with another start or size than was written.
+    """
+    columns = read_text_columns(path)
+    if {*SPAN} - set(columns):
+        raise missing_column(f"bag table {str(path)!r}", f"columns {', '.join(SPAN)}", columns, AGAIN)
+    ids, (starts, sizes) = columns["bag_id"], (whole_numbers(columns[name], str(path), name) for name in SPAN[1:])
+    if (twice := first_repeated(ids)) is not None:
+        raise repeated(f"bag {twice!r} of {str(path)!r}", "a unique id", ids.count(twice), "rename one")
+    spans = dict(zip(written["bag_id"], zip(written["start"], written["size"], strict=True), strict=True))
+    for name, start, size in zip(ids, starts, sizes, strict=True):
+        if spans.get(name) != (str(start), str(size)):
+            raise StorageError(
+                item=f"bag {name!r} of {str(path)!r}",
+                wanted=f"bag_id, start and size as {CHECKSUMS} lists them",
+                got=f"start {start} and size {size}",
+                fix=f"copy these three columns from {CHECKSUMS}, or {AGAIN}",
+            )
+    return columns, starts, sizes
 
 
 def _write_instance_flags(folder: Path, flags: OodFlags, of_bags: OodFlags) -> None:
@@ -211,55 +311,28 @@ def _write_instance_flags(folder: Path, flags: OodFlags, of_bags: OodFlags) -> N
         _write_whole(folder / "instance_is_ood.npy", flags.out_of_distribution)
 
 
-def read_store_summary(path: Path) -> dict[str, Any]:
-    """Return store.json of the store at ``path``.
+def read_store_summary(path: Path) -> StoreSummary:
+    """Return what store.json of the store at ``path`` says.
 
     Raises:
-        StorageError: not a store, or one of a newer format.
+        StorageError: not a store, a changed one, or one that another version of miue wrote.
     """
-    if not (path / "store.json").exists():
+    if not (path / MAIN).exists():
         wanted = "bags: a bag store, a folder of feature files, or a table of instances"
         raise not_a_folder(path, wanted, how_to_pass(path))
-    summary = read_json(path / "store.json", what="bag store")
-    fix = "update miue, or make the store again"
-    check_format(summary, item=f"bag store {str(path)!r}", format_name=FORMAT, version=VERSION, fix=fix)
-    names = summary.get("class_names")
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or not names:
-        wanted = "class_names, a list of texts, in store.json"
-        raise StorageError(item=f"bag store {str(path)!r}", wanted=wanted, got=repr(names), fix=fix)
-    if (twice := first_repeated(names)) is not None:
-        wanted, got = "class_names in store.json, each once", f"{twice!r} twice"
-        raise StorageError(item=f"bag store {str(path)!r}", wanted=wanted, got=got, fix="make the store again")
-    return summary
+    summary = read_sealed(path / MAIN, what="bag store", format_name=FORMAT, version=VERSION, again=AGAIN)
+    try:
+        return StoreSummary.model_validate(summary)
+    except ValidationError as error:
+        raise not_readable(f"bag store {str(path / MAIN)!r}", "what miue writes", error, AGAIN) from error
 
 
-def _feature_names(summary: dict[str, Any], path: Path) -> tuple[str, ...]:
-    """Return the names of the features, none where the store has none.
-
-    Raises:
-        StorageError: not a text for each feature.
-    """
-    names = summary.get("feature_names")
-    if names is None:
-        return ()
-    texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    if not texts or [len(names)] != summary["instance_shape"]:
-        raise StorageError(
-            item=f"bag store {str(path)!r}",
-            wanted="feature_names in store.json, a text for each feature",
-            got=repr(names)[:60],
-            fix=AGAIN,
-        )
-    return tuple(names)
-
-
-def _write_bag_table(path: Path, bags: BagDataset) -> None:
+def _write_bag_table(path: Path, bags: BagDataset, spans: Mapping[str, Any]) -> None:
     further = {"patient": bags.patients, "patch_size": bags.patch_sizes}
     known = zip(bags.labels.values.tolist(), bags.labels.known, strict=True)
     ood = zip(bags.is_ood.values, bags.is_ood.known, strict=True)
     columns = {
-        "bag_id": bags.ids,
-        "size": bags.sizes,
+        **spans,
         "label": [label if is_known else None for label, is_known in known],
         "is_ood": [str(bool(flag)).lower() if is_known else "" for flag, is_known in ood],
         "split": list(map(split_name, bags.splits)),

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import re
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from miue.common.digests import FILES, sealed
 from miue.common.errors import ConfigError, ModelError
 from miue.common.extras import import_extra
-from miue.common.files import atomic_file, file_sha256, read_json
+from miue.common.files import atomic_file, json_text, read_json
 from miue.common.outputs import refuse_existing
 from miue.common.text import escape_markdown, plural
 from miue.common.values import checked
 from miue.distributions.measures import MEASURES
 from miue.evaluation.class_metrics import METRICS
 from miue.model.contract import DataContract
-from miue.model.folder import MODEL_FILES, saved_name
+from miue.model.folder import CONFIG, MODEL_FILES, saved_name
 from miue.model.model import Model
 from miue.model.part import find_package
 from miue.predictions.provenance import Provenance
@@ -58,7 +60,7 @@ def write_card(
     measured = {} if evaluation is None else read_json(Path(evaluation), what="evaluation")
     model, title = Model.load(folder, trust=trust), title or folder.resolve().name
     results, values = _measured(measured, model.weights_sha256, hub.EvalResult) if evaluation else ([], {})
-    parts = (model.config.method.name, model.config.network.name)
+    parts, config = (model.config.method.name, model.config.network.name), shared_config(folder)
     metadata = hub.ModelCardData(library_name="miue", license=license, tags=[*TAGS, *parts])
     if results:
         metadata.model_name, metadata.eval_results = title, results
@@ -73,7 +75,7 @@ def write_card(
         model=_escaped(_what_it_is(model)),
         training=_escaped(_how_it_was_trained(model)),
         measured=values,
-        files=file_digests(folder),
+        files={CONFIG: text_sha256(config), **json.loads(config)[FILES]},
         flags=model.calibration is not None and model.calibration.instances is not None,
         others=list(map(escape_markdown, _code_of_others(model))),
     )
@@ -82,19 +84,20 @@ def write_card(
     return folder / CARD
 
 
-def file_digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file of a model that is in ``folder``.
+def shared_config(folder: Path) -> str:
+    """Return the text of config.json as others get it: it does not list splits.csv, which names patients.
 
     Raises:
-        StorageError: one cannot be read.
+        StorageError: it cannot be read.
     """
-    return {name: file_sha256(folder / name) for name in MODEL_FILES if (folder / name).exists()}
+    content = read_json(folder / CONFIG, what="model config")
+    files = {name: digest for name, digest in content[FILES].items() if name in MODEL_FILES}
+    return json_text(sealed({**content, FILES: files}))
 
 
-def listed_digests(card: str) -> dict[str, str]:
-    """Return the SHA-256 of each file that a card lists with it; nothing of cards that list none."""
-    pattern = rf"^- ({'|'.join(map(re.escape, MODEL_FILES))}): .*\bSHA-256 ([0-9a-f]{{64}})\s*$"
-    return dict(re.findall(pattern, card, re.MULTILINE))
+def text_sha256(text: str) -> str:
+    """Return the SHA-256 of a text in UTF-8."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _instance(contract: DataContract) -> str:

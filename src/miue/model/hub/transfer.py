@@ -11,21 +11,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from miue.common.digests import FILES
 from miue.common.errors import MiueError, StorageError, cannot_write, causes_of, no_room_behind
 from miue.common.extras import import_extra
-from miue.common.files import atomic_folder
+from miue.common.files import atomic_folder, file_sha256
 from miue.common.folder_kinds import MODEL
-from miue.common.user_warnings import warn_user
-from miue.model.folder import MODEL_FILES, SAVE_AGAIN
-from miue.model.hub.card import CARD, file_digests, listed_digests
+from miue.model.folder import CONFIG, MODEL_FILES, SAVE_AGAIN, WEIGHTS
+from miue.model.hub.card import CARD, shared_config, text_sha256
 from miue.model.model import Model
 
-NEEDED = MODEL_FILES[:2]
-"""Config and weights, without which there is no model."""
-ASK_OWNER = "ask who maintains the repository"
-PULL_AGAIN = f"pull again; if it says the same, {ASK_OWNER}"
-FILES = (*MODEL_FILES, CARD)
-"""What travels: JSON, tensors and the card. Nothing else is sent or fetched, and none of it holds code."""
+PULL_AGAIN = "pull again; if it says the same, ask who maintains the repository"
 
 
 def push(folder: Path | str, repository: str, *, private: bool = True, trust: bool = False) -> str:
@@ -44,23 +39,28 @@ def push(folder: Path | str, repository: str, *, private: bool = True, trust: bo
         StorageError: no model, no card of these weights, or a refusal of the Hub.
     """
     folder, hub = Path(folder), _hub()
-    model, card = Model.load(folder, trust=trust), _read_card(folder)
-    if listed_digests(card) != file_digests(folder):
+    model = Model.load(folder, trust=trust)
+    card, config = _read_card(folder), shared_config(folder)
+    if text_sha256(config) not in card:
         raise StorageError(
             item=f"model {str(folder)!r}",
-            wanted=f"a card, {CARD}, that lists each file that travels with it by its SHA-256",
-            got="a card of other files" if card else "none",
+            wanted=f"a card, {CARD}, of this model, which lists the SHA-256 of its {CONFIG}",
+            got="one from before its files were written" if card else "none",
             fix=f"write one, and read it: miue hub card {folder}{' --overwrite' * bool(card)}",
         )
     try:
         address = hub.create_repo(repository, private=private, exist_ok=True)
-        hub.upload_folder(
-            repo_id=repository,
-            folder_path=folder,
-            allow_patterns=list(FILES),
-            delete_patterns=list(MODEL_FILES),  # of an earlier model, such as its calibration
-            commit_message=f"miue model, weights {model.weights_sha256[:12]}",
-        )
+        with TemporaryDirectory() as shared:
+            for name in (CARD, *json.loads(config)[FILES]):
+                shutil.copyfile(folder / name, Path(shared) / name)
+            (Path(shared) / CONFIG).write_bytes(config.encode())
+            hub.upload_folder(
+                repo_id=repository,
+                folder_path=Path(shared),
+                allow_patterns=[CARD, *MODEL_FILES],
+                delete_patterns=list(MODEL_FILES),  # of an earlier model, such as its calibration
+                commit_message=f"miue model, weights {model.weights_sha256[:12]}",
+            )
     except _errors() as error:
         raise _refused(repository, error) from error
     return str(address)
@@ -86,44 +86,41 @@ def pull(
     out, hub = Path(out), _hub()
     with atomic_folder(out, MODEL, overwrite=overwrite) as folder, TemporaryDirectory(dir=folder) as fetched:
         try:
-            hub.snapshot_download(repository, revision=revision, local_dir=fetched, allow_patterns=list(FILES))
+            names = [CARD, *MODEL_FILES]
+            hub.snapshot_download(repository, revision=revision, local_dir=fetched, allow_patterns=names)
         except _errors() as error:
             if full := no_room_behind(error):
                 raise cannot_write(Path(fetched), full) from error
             raise _refused(repository, error, revision) from error
-        missing = [name for name in NEEDED if not (Path(fetched) / name).is_file()]
+        missing = [name for name in (CONFIG, WEIGHTS) if not (Path(fetched) / name).is_file()]
         if missing:
             raise StorageError(
                 item=f"repository {repository!r} of the Hugging Face Hub",
-                wanted=f"a model of miue, with {NEEDED[0]} and {NEEDED[1]}",
+                wanted=f"a model of miue, with {CONFIG} and {WEIGHTS}",
                 got=f"a repository without {' and '.join(missing)}",
                 fix="check the name and the revision, or push the model again",
             )
-        for name in _files_of_card(Path(fetched), repository):
-            shutil.copyfile(Path(fetched) / name, folder / name)
+        for name in names:
+            if (Path(fetched) / name).is_file():
+                shutil.copyfile(Path(fetched) / name, folder / name)
+        _check_card(folder, repository)
         return _loaded(folder, repository, trust=trust)
 
 
-def _files_of_card(fetched: Path, repository: str) -> list[str]:
-    """Return the names of what was fetched, without files of another model, which its card does not list.
+def _check_card(folder: Path, repository: str) -> None:
+    """Raise where the card that was fetched names files by their SHA-256, and not the config.json that was.
 
     Raises:
-        StorageError: a file that it lists is damaged, missing, or of another model.
+        StorageError: the card or config.json belongs to another model.
     """
-    listed, digests = listed_digests(_read_card(fetched)), file_digests(fetched)
-    for name, digest in listed.items():
-        if digests.get(name) != digest:
-            raise StorageError(
-                item=f"repository {repository!r} of the Hugging Face Hub",
-                wanted=f"the {name} of its card, {CARD}, with SHA-256 {digest}",
-                got=f"one with SHA-256 {digests[name]}" if name in digests else "none",
-                fix=PULL_AGAIN,
-            )
-    others = [name for name in digests if listed and name not in listed]
-    if others:
-        left_out = f"left out {' and '.join(others)}, of another model: {CARD} does not list it"
-        warn_user(f"repository {repository!r}: {left_out}")
-    return [name for name in FILES if name not in others and (fetched / name).is_file()]
+    named, found = re.findall(r"\b[0-9a-f]{64}\b", _read_card(folder)), file_sha256(folder / CONFIG)
+    if named and found not in named:
+        raise StorageError(
+            item=f"repository {repository!r} of the Hugging Face Hub",
+            wanted=f"the {CONFIG} of its card, {CARD}",
+            got=f"one with SHA-256 {found}, which the card does not list",
+            fix=PULL_AGAIN,
+        )
 
 
 def _loaded(folder: Path, repository: str, *, trust: bool) -> Model:
@@ -133,7 +130,8 @@ def _loaded(folder: Path, repository: str, *, trust: bool) -> Model:
     except MiueError as error:
         file = error.item.replace(f"{folder}{os.sep}", "").replace(f" {str(folder)!r}", "")
         item = f"{file} of repository {repository!r} of the Hugging Face Hub"
-        fix = ASK_OWNER if error.fix == SAVE_AGAIN else error.fix
+        of_files = isinstance(error, StorageError) or error.fix == SAVE_AGAIN
+        fix = PULL_AGAIN if of_files else error.fix
         raise error.replaced(item=item, fix=fix) from error
 
 

@@ -18,8 +18,7 @@ import miue
 from miue.bags import batches
 from miue.bags.batches import ordered_batches, read_ahead
 from miue.bags.dataset import BagDataset
-from miue.methods import METHODS
-from miue.methods.mirel import MIREL
+from miue.methods import METHODS, MIREL
 from miue.model import encoding
 from miue.model import predict as prediction
 from miue.model.config import build_method

@@ -22,7 +22,7 @@ from miue.common.tasks import Task
 from miue.common.tasks.task import answer
 from miue.io.formats.base import refusing
 from miue.io.store.store import write_store
-from miue.methods.base import Method
+from miue.methods import Method
 from miue.model import encoding
 
 SAID = {

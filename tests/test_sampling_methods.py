@@ -19,10 +19,9 @@ from miue.bags.dataset import BagDataset
 from miue.bags.segments import Segments
 from miue.common.errors import ConfigError, DataError
 from miue.distributions import Categorical, Draws
-from miue.methods import Method
-from miue.methods.attention_proxy import attention_proxy
-from miue.methods.bayes_mil import BayesMIL, VariationalLinear
-from miue.methods.mc_dropout import MCDropout
+from miue.methods import BayesMIL, MCDropout, Method
+from miue.methods.base import attention_proxy
+from miue.methods.bayes_mil import VariationalLinear
 from miue.model import draws
 from miue.model.config import member_seeds
 from miue.model.options import options_of_module
@@ -237,7 +236,7 @@ def test_an_ensemble_has_the_negative_class_of_its_members() -> None:
 
 
 def test_an_option_of_members_that_is_a_number_is_no_truth_value() -> None:
-    with pytest.raises(ConfigError, match=r"option 'method.draws'.*a valid integer, such as 10"):
+    with pytest.raises(ConfigError, match=r"option 'method.draws'.*a valid integer, got True"):
         build_method("deep-ensemble", member="mc-dropout", draws=True)
 
 
@@ -280,10 +279,7 @@ def test_members_that_draw_by_dropout_have_the_dropout_that_one_alone_has(bags: 
 def test_mc_dropout_with_an_encoder_that_has_no_dropout_names_the_encoder(bags: BagDataset) -> None:
     with pytest.raises(ConfigError) as error:
         miue.train(bags, method="mc-dropout", encoder="identity", settings=SETTINGS, progress=False)
-    assert str(error.value) == (
-        "method 'mc-dropout': expected an encoder with dropout, got Identity, which has none, so every draw would "
-        "be the same; choose another encoder, or another method"
-    )
+    assert (error.value.item, error.value.got) == ("method 'mc-dropout'", "Identity without any")
 
 
 @pytest.mark.parametrize(
@@ -302,11 +298,8 @@ def test_draws_that_cannot_be_are_refused(method: str, options: dict[str, float]
 
 @pytest.mark.parametrize("network", ["mean", "max", "dsmil"])
 def test_bayes_mil_says_which_networks_it_takes(network: str, bags: BagDataset) -> None:
-    with pytest.raises(
-        ConfigError, match="method 'bayes-mil': expected network 'attention' or 'gated-attention'"
-    ) as e:
+    with pytest.raises(ConfigError, match="method 'bayes-mil': expected network 'attention' or 'gated-attention'"):
         miue.train(bags, method="bayes-mil", network=network, settings=SETTINGS, progress=False)
-    assert str(e.value).endswith("; choose one of these networks, or another method")
 
 
 @pytest.mark.parametrize("network", ["mean", "attention"])

@@ -9,8 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from miue.bags.dataset import BagDataset
-from miue.methods import DeepEnsemble, MCDropout
-from miue.methods.base import Method
+from miue.methods import DeepEnsemble, MCDropout, Method
 from miue.model import draws
 from miue.model.predict import predict
 from miue.networks import AttentionNetwork, ModuleEncoder

@@ -35,8 +35,7 @@ from miue.scores import (
     VirtualLogit,
     bag_distances,
 )
-from miue.scores.logs import floors_of, typical_rounding
-from miue.scores.whitening import fit_whitening
+from miue.scores.whitening import fit_whitening, floors_of, typical_rounding
 
 SETTINGS = {"max_epochs": 2, "seed": 1}
 GENERATOR = torch.Generator().manual_seed(1)
@@ -223,7 +222,7 @@ def test_typicality_of_any_width_and_of_repeated_instances_is_finite(width: int)
 
 def test_typicality_takes_at_least_four_instances() -> None:
     assert Typicality.fit(torch.randn(4, 3), None, generator=GENERATOR).score(torch.randn(7, 3)).isfinite().all()
-    with pytest.raises(DataError, match="at least 4 instances for the distance 'typicality', got 3"):
+    with pytest.raises(DataError, match="got 3;"):
         Typicality.fit(torch.randn(3, 3), None, generator=GENERATOR)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from miue.bags.dataset import BagDataset
 from miue.bags.segments import Segments, segment_mean, segment_softmax
 from miue.common.errors import ConfigError, ModelError
 from miue.distributions import Categorical
-from miue.methods import MCDropout, Softmax
-from miue.methods.returned import check_distribution, check_projection
+from miue.methods import MCDropout, Softmax, check_distribution
+from miue.methods.returned import check_projection
 from miue.model.feature_scores import find_distance
 from miue.networks import MILNetwork, Scores
 from miue.networks.encoders import Encoder, Identity
@@ -195,15 +196,13 @@ class BelowZero(Weighed):
         return weights
 
 
-@pytest.mark.parametrize(("network", "got"), [(NotNormalized, "a sum of"), (BelowZero, ".*least weight -")])
+@pytest.mark.parametrize(("network", "got"), [(NotNormalized, "sums from"), (BelowZero, "least weight -")])
 def test_attention_that_is_none_is_refused_where_it_is_used(bags: BagDataset, network: Any, got: str) -> None:
     model = train_one_epoch(bags, network=network, settings={"max_epochs": 1})
     model.predict(bags)
-    said = (
-        f"network '{network.__name__}': expected attention of at least 0 that sums to 1 over each bag, got {got}"
-    )
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(ModelError) as raised:
         model.predict(bags, estimator="attention")
+    assert raised.value.item == f"network '{network.__name__}'" and got in raised.value.got
 
 
 @pytest.mark.long
@@ -239,30 +238,25 @@ class OneClassMore(Softmax):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("part", "wanted", "got"),
+    ("part", "got"),
     [
-        (Odd, r"Scores with logits of shape \(\d+, 2\)", r"logits: a tensor of shape \(\d+, 3\)"),
-        (Tensors, r"Scores with logits of shape \(4, 2\)", r"a tensor of shape \(4, 3\)"),
-        (Rows, "Scores with logits", r"logits: a tensor of shape \(\d+, 2\)"),
-        (Integers, "Scores with logits", r"logits: a tensor of int64 of shape \(4, 2\)"),
-        (
-            Pooled,
-            r"a tuple of tensors, each with a row for each of \d+ instances, from project\(\)",
-            r"a tensor of shape \(3,\) in it",
-        ),
-        (SaysAttention, "and attention of shape", "attention: None"),
-        (WithoutGradient, "a tensor of one number", "a tensor without a gradient"),
-        (OfEachBag, "a tensor of one number", r"a tensor of shape \(8,\)"),
-        (NotLog, "logs of probabilities that sum to 1", r"probabilities that sum to [23]\.\d+"),
-        (OneClassMore, r"of \d+ items and 2 classes from distribution\(\)", r"one of shape \(\d+, 3\)"),
+        (Odd, r"logits: a tensor of shape \(\d+, 3\)"),
+        (Tensors, r"a tensor of shape \(4, 3\)"),
+        (Rows, r"logits: a tensor of shape \(\d+, 2\)"),
+        (Integers, r"logits: a tensor of int64 of shape \(4, 2\)"),
+        (Pooled, r"a tensor of shape \(3,\)"),
+        (SaysAttention, "attention: None"),
+        (WithoutGradient, "a tensor without a gradient"),
+        (OfEachBag, r"a tensor of shape \(8,\)"),
+        (NotLog, r"probabilities that sum to [23]\.\d+"),
+        (OneClassMore, r"one of shape \(\d+, 3\)"),
     ],
 )
-def test_what_a_network_or_method_of_others_returns_is_checked(
-    part: type, wanted: str, got: str, bags: BagDataset
-) -> None:
+def test_what_a_network_or_method_of_others_returns_is_checked(part: type, got: str, bags: BagDataset) -> None:
     chosen = {"network": part} if issubclass(part, MILNetwork) else {"network": "mean", "method": part}
-    with pytest.raises(ModelError, match=f"'{part.__name__}'.*: expected .*{wanted}.*, got {got}"):
+    with pytest.raises(ModelError) as raised:
         train_one_epoch(bags, settings={"max_epochs": 1, "bags_per_update": 8}, **chosen)
+    assert f"'{part.__name__}'" in raised.value.item and re.fullmatch(got, raised.value.got)
 
 
 class OneLogit(Odd):
@@ -288,14 +282,6 @@ class Sharpened(Categorical):
     """A distribution of another package, which tables of predictions do not hold."""
 
 
-def test_a_distribution_of_others_is_refused_with_what_to_return_instead() -> None:
-    method = NotLog(build_network("mean", Identity((5,)), 2))
-    with pytest.raises(
-        ModelError, match=r"got a value of type Sharpened; return Draws\(probabilities, expected_ent"
-    ):
-        check_distribution(method, Sharpened(torch.full((3, 2), 0.5)), 3, 2)
-
-
 class LogsForProbabilities(Softmax):
     def distribution(self, logits: Any) -> Any:
         return Categorical(logits.log_softmax(-1))
@@ -310,9 +296,10 @@ class CombinesSums(MCDropout):
 @pytest.mark.parametrize("method", [LogsForProbabilities, CombinesSums])
 def test_a_method_of_others_that_makes_no_probabilities_is_named(method: Any, bags: BagDataset) -> None:
     options = {"method.draws": 2} if method is CombinesSums else {}
-    named = rf"method '{method.__name__}' with network 'AttentionNetwork': expected a distribution of values .*"
-    with pytest.raises(ModelError, match=named + "in row 0 of the class probabilities; correct what it returns"):
+    with pytest.raises(ModelError) as raised:
         train_one_epoch(bags, network="attention", encoder="mlp", method=method, options=options)
+    assert raised.value.item == f"method '{method.__name__}' with network 'AttentionNetwork'"
+    assert raised.value.got.endswith("in row 0 of the class probabilities")
 
 
 class Resharpened(MCDropout):
@@ -331,23 +318,18 @@ def test_a_method_of_others_without_a_pass_is_named(bags: BagDataset) -> None:
 
 
 def test_what_a_method_of_others_combines_is_checked(bags: BagDataset) -> None:
-    with pytest.raises(
-        ModelError, match=r"'Resharpened': expected a Cat.* or combine\(\), got a value of type Sharp"
-    ):
+    with pytest.raises(ModelError) as raised:
         train_one_epoch(bags, method=Resharpened, settings={"max_epochs": 1}).predict(bags)
+    assert "'Resharpened'" in raised.value.item and raised.value.got == "a value of type Sharpened"
+    assert raised.value.fix.startswith("return Draws(probabilities, expected_entropy)")
 
 
-def test_a_tensor_in_place_of_a_projection_is_named() -> None:
-    with pytest.raises(ModelError, match=r"network 'Odd': expected a tuple.*, got a tensor of shape \(3, 2\);"):
-        check_projection(Odd(Identity((5,)), 2), torch.ones(3, 2), 3)
-
-
-def test_a_tensor_in_place_of_a_distribution_is_named() -> None:
-    message = (
-        r"method 'NotLog': expected a Categorical, Draws or Dirichlet of 3 items.*, got a tensor of shape \(3, 2\)"
-    )
-    with pytest.raises(ModelError, match=message):
-        check_distribution(NotLog(build_network("mean", Identity((5,)), 2)), torch.full((3, 2), 0.5), 3, 2)
+def test_a_tensor_in_place_of_a_projection_or_a_distribution_is_named() -> None:
+    network = build_network("mean", Identity((5,)), 2)
+    with pytest.raises(ModelError, match=r"got a tensor of shape \(3, 2\);"):
+        check_projection(network, torch.ones(3, 2), 3)
+    with pytest.raises(ModelError, match=r"got a tensor of shape \(3, 2\);"):
+        check_distribution(NotLog(network), network, lambda: torch.full((3, 2), 0.5), 3, 2)
 
 
 def test_a_distance_that_fits_other_tensors_than_it_names_is_refused(bags: BagDataset) -> None:
@@ -355,24 +337,19 @@ def test_a_distance_that_fits_other_tensors_than_it_names_is_refused(bags: BagDa
         name = "forgetful"
         state_names = ("mean", "spread")
 
-    with pytest.raises(
-        ModelError, match="distance 'forgetful': expected the tensors mean, spread.*, got means, factor"
-    ):
+    with pytest.raises(ModelError, match="distance 'forgetful': .*, got means .*, factor"):
         train_one_epoch(bags, distances=[Forgetful])
 
 
 @pytest.mark.parametrize(
-    ("state", "message"),
+    ("state", "got"),
     [
-        (None, "the tensors factor, means.*, got None;"),
-        ({"means": torch.ones(5).numpy()}, "the tensors means.*, got means: a value of type ndarray;"),
-        (
-            {"means": torch.tensor(1.0)},
-            r"means, the first .*, with 5 numbers in a row, .*, got a tensor of shape \(\)",
-        ),
+        (None, "none"),
+        ({"means": torch.ones(5).numpy()}, "means (a value of type ndarray)"),
+        ({"means": torch.tensor(1.0)}, "means (a tensor of shape ())"),
     ],
 )
-def test_a_distance_that_fits_something_else_than_tensors_is_refused(state: Any, message: str) -> None:
+def test_a_distance_that_fits_something_else_than_tensors_is_refused(state: Any, got: str) -> None:
     class Odd(others.Farness):
         name = "odd"
         state_names = tuple(state or ("factor", "means"))
@@ -381,8 +358,9 @@ def test_a_distance_that_fits_something_else_than_tensors_is_refused(state: Any,
         def _fitted_state(cls, features: torch.Tensor, bag_labels: object, generator: object) -> Any:
             return state
 
-    with pytest.raises(ModelError, match=f"distance 'odd': expected {message}"):
+    with pytest.raises(ModelError) as raised:
         Odd.fit(torch.randn(9, 5), None, generator=torch.Generator())
+    assert (raised.value.item, raised.value.got) == ("distance 'odd'", got)
 
 
 def test_a_distance_without_an_abstract_method_is_refused_before_training() -> None:

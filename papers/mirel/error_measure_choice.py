@@ -17,7 +17,7 @@ from miue.bags.dataset import BagDataset
 from miue.common.text import ResultTable
 from miue.distributions.measures import MEASURES
 from miue.evaluation import evaluate
-from miue.methods.base import BAG_OF_ONE, RESIDUAL
+from miue.methods import BAG_OF_ONE, RESIDUAL
 from miue.model.model import Model
 from miue.predictions.error_model import ERROR_PROBABILITY
 from papers.mirel.measured import Row, read_measured, write_measured

@@ -19,7 +19,7 @@ from miue.calibration.instance_flags import POSTERIOR, score_names
 from miue.calibration.instance_thresholds import fit_instance_flags
 from miue.common.tables import write_rows
 from miue.evaluation.flags import flag_metrics
-from miue.methods.base import ATTENTION
+from miue.methods import ATTENTION
 from miue.model.model import Model
 from miue.predictions.folder import Predictions, read_predictions
 from papers.mirel.nuclei.bags import nuclei_bags

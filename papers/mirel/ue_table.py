@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.methods.base import BAG_OF_ONE, RESIDUAL
+from miue.methods import BAG_OF_ONE, RESIDUAL
 from papers.mirel.preset import preset
 from papers.mirel.results import DEFAULT, MARK, MARKED, Result, mean_and_std, metric_of, older_rows, read_results
 

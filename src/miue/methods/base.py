@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from miue.bags.segments import BagBatch, Segments
+from miue.bags.segments import BagBatch, Segments, per_instance, segment_max
+from miue.common.double_precision import in_double
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.returned import class_name, refusing_changes
 from miue.common.values import Option
-from miue.distributions import Draws, PredictiveDistribution
-from miue.methods.attention_proxy import attention_proxy
-from miue.methods.returned import (
-    check_attention,
-    check_distribution,
-    check_projection,
-    check_scores,
-    naming_method,
-)
+from miue.distributions import Categorical, Draws, PredictiveDistribution
+from miue.methods.returned import check_attention, check_distribution, check_projection, check_scores
 from miue.networks import InstanceEstimator, MILNetwork, Projection, Scores, join
 
 ATTENTION, BAG_OF_ONE, RESIDUAL = "attention", "bag-of-one", "residual"
+ROUNDING = 2**-16  # relative difference that float32 scores up to 64 give the attention of equal instances
 
 
 class BatchPrediction(NamedTuple):
@@ -209,14 +205,12 @@ class Method(nn.Module, ABC):
             projections.append(projection)
             if estimator != ATTENTION:
                 logits = self._scores(projection, Segments.ones(len(features), features.device)).logits
-                with naming_method(self, self.network):
-                    distribution = self.instance_distribution(features, logits, estimator)
-                instances.append(check_distribution(self, distribution, len(features), classes))
+                make = partial(self.instance_distribution, features, logits, estimator)
+                instances.append(check_distribution(self, self.network, make, len(features), classes))
         whole = projections[0] if len(projections) == 1 else tuple(map(torch.cat, zip(*projections, strict=True)))
         scores = self._scores(whole, segments)
-        with naming_method(self, self.network):
-            of_bags = self.distribution(scores.logits)
-        bags = check_distribution(self, of_bags, segments.num_bags, classes)
+        make = partial(self.distribution, scores.logits)
+        bags = check_distribution(self, self.network, make, segments.num_bags, classes)
         if estimator == ATTENTION:
             assert scores.attention is not None
             attention = check_attention(self.network, scores.attention, segments)
@@ -232,9 +226,34 @@ class Method(nn.Module, ABC):
         if estimator not in self.estimators:
             raise unknown_name("instance estimator", estimator, self.estimators)
         if estimator == ATTENTION and not (self.network.has_attention and self.network.num_classes == 2):
-            raise ConfigError(
-                item="instance estimator 'attention'",
-                wanted="a network with attention and two classes",
-                got=f"{class_name(self.network)} with {self.network.num_classes} classes",
-                fix=f"choose {self.estimators[0]!r}",
-            )
+            got = f"{class_name(self.network)} with {self.network.num_classes} classes"
+            item, wanted = "instance estimator 'attention'", "a network with attention and two classes"
+            raise ConfigError(item=item, wanted=wanted, got=got, fix=f"choose {self.estimators[0]!r}")
+
+
+def attention_proxy(
+    attention: Float[Tensor, "N K"], logits: Float[Tensor, "B _"], segments: Segments
+) -> Categorical:
+    """Return a_k, min–max normalized over its bag, as the probability of class 1.
+
+    With one column of attention per class (DSMIL), the column of the bag's predicted class is used. In a
+    bag of one instance, or of instances with equal attention up to rounding, the proxy is uninformative: the
+    probability is ½. Matrix products round equal rows differently, which normalization would make 0 and 1 of.
+
+    Reference: Liu & Ji 2024, Section 2.1, and the published code.
+
+    Args:
+        attention: weight of each instance in its bag.
+        logits: of the bags, two; beside one column of attention not read, and embeddings with some methods.
+        segments: which instance belongs to which bag.
+    """
+    if attention.shape[1] > 1:
+        attention = attention.gather(1, per_instance(logits.argmax(1), segments).unsqueeze(1))
+    weight = in_double(attention.squeeze(1))
+    segments = segments.to(weight.device)
+    highest = per_instance(segment_max(weight, segments), segments)
+    lowest = -per_instance(segment_max(-weight, segments), segments)
+    spread = highest - lowest
+    varies = spread > ROUNDING * highest
+    positive = torch.where(varies, (weight - lowest) / torch.where(varies, spread, 1.0), 0.5)
+    return Categorical(torch.stack([1 - positive, positive], 1))

@@ -96,14 +96,9 @@ class BayesMIL(Softmax):
     ) -> None:
         super().__init__(network)
         if not isinstance(network, AttentionNetwork) or network.num_classes != 2:
-            raise ConfigError(
-                item="method 'bayes-mil'",
-                wanted="network 'attention' or 'gated-attention' and two classes",
-                got=f"{class_name(network)} with {network.num_classes} classes",
-                fix="choose one of these networks, or another method"
-                if network.num_classes == 2
-                else "choose another method",
-            )
+            wanted = "network 'attention' or 'gated-attention' and two classes"
+            got = f"{class_name(network)} with {network.num_classes} classes"
+            raise ConfigError(item="method 'bayes-mil'", wanted=wanted, got=got, fix="choose another method")
         width = network.encoder.out_features
         network.attention = nn.Identity()
         network.head = VariationalLinear(width, network.num_classes, log_alpha=-3.0)

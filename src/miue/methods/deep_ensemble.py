@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from miue.bags.segments import BagBatch
-from miue.common.errors import ConfigError
+from miue.common.errors import out_of_range
 from miue.common.parts import METHODS
 from miue.common.registry import part_at
 from miue.common.seeds import derive_seed
@@ -112,21 +112,9 @@ def method_of_members(member: str) -> type[Method]:
         ConfigError: none of that name, an ensemble, or something else than a class of methods.
     """
     method = part_at("method", member) if ":" in member else METHODS[member]
-    if isinstance(method, type) and issubclass(method, DeepEnsemble):
-        raise ConfigError(
-            item="option 'method.member'",
-            wanted="a method that is no ensemble",
-            got=repr(member),
-            fix="choose another",
-        )
-    if isinstance(method, type) and issubclass(method, Method):
+    if isinstance(method, type) and issubclass(method, Method) and not issubclass(method, DeepEnsemble):
         return method
-    raise ConfigError(
-        item="option 'method.member'",
-        wanted="a class of the kind miue.methods.Method",
-        got=f"{member!r}, which is {method!r}",
-        fix="name a class of that kind",
-    )
+    raise out_of_range("option 'method.member'", "a class of miue.methods.Method that is no ensemble", member)
 
 
 def _check_options(method: type[Method], options: dict[str, Option]) -> dict[str, Any]:

@@ -15,9 +15,8 @@ from miue.common.eigen import symmetric_eigen
 from miue.common.errors import ConfigError, out_of_range
 from miue.distributions import PredictiveDistribution
 from miue.distributions.gaussian_logits import contrast_basis, softmax_of_gaussian
-from miue.methods.embedding import EmbeddingMethod
+from miue.methods.softmax import EmbeddingMethod
 from miue.networks import MILNetwork
-from miue.networks.encoders import Identity
 
 MOST_WEIGHTS = 8192  # of the last layer; the covariance holds their square
 PRIOR_RANGE = (1e-4, 1e6)
@@ -49,13 +48,9 @@ class Laplace(EmbeddingMethod):
             raise out_of_range("option 'method.prior_precision'", "a number above 0, or none", prior_precision)
         width, contrasts = self._weight.shape[1] + 1, network.num_classes - 1
         if width * contrasts > MOST_WEIGHTS:
-            has_width = not isinstance(network.encoder, Identity)
-            raise ConfigError(
-                item="method 'laplace'",
-                wanted=f"at most {MOST_WEIGHTS:,} weights of the last layer, (C − 1) × (width + 1)",
-                got=f"{contrasts} × {width} = {width * contrasts:,}",
-                fix="set a smaller encoder.width" if has_width else "choose encoder 'mlp', or another method",
-            )
+            wanted = f"at most {MOST_WEIGHTS:,} weights of the last layer, (C − 1) × (width + 1)"
+            got, fix = f"{contrasts} × {width} = {width * contrasts:,}", "choose an encoder of a smaller width"
+            raise ConfigError(item="method 'laplace'", wanted=wanted, got=got, fix=fix)
         self.prior_precision = prior_precision
         self.register_buffer("factor", torch.zeros(contrasts, width, contrasts * width))
         self.register_buffer("fitted_precision", torch.zeros(()))

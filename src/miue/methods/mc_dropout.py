@@ -10,7 +10,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn.modules.dropout import _DropoutNd
 
-from miue.common.errors import ConfigError
+from miue.common.errors import ConfigError, out_of_range
 from miue.common.returned import class_name
 from miue.methods.base import Method
 from miue.methods.softmax import Softmax
@@ -34,15 +34,10 @@ class MCDropout(Softmax):
     def __init__(self, network: MILNetwork, *, draws: int = 10) -> None:
         super().__init__(network)
         self.copies = self.draws = positive_count("draws", draws)
-        layers = self._dropout_layers()
-        if not any(layer.p > 0 for layer in layers):
-            lack = "whose rate is 0" if layers else "which has none"
-            raise ConfigError(
-                item="method 'mc-dropout'",
-                wanted="an encoder with dropout",
-                got=f"{class_name(network.encoder)}, {lack}, so every draw would be the same",
-                fix="set encoder.dropout to 0.25, say" if layers else "choose another encoder, or another method",
-            )
+        if not any(layer.p > 0 for layer in self._dropout_layers()):
+            wanted, got = "an encoder with dropout, so that draws differ", class_name(network.encoder)
+            fix = "set encoder.dropout above 0, or choose an encoder that has it"
+            raise ConfigError(item="method 'mc-dropout'", wanted=wanted, got=f"{got} without any", fix=fix)
 
     def passes(self, seed: int) -> Iterator[Method]:
         """Yield this method with active dropout."""
@@ -77,7 +72,7 @@ def positive_count(name: str, count: int) -> int:
         ConfigError: it is not.
     """
     if count < 1:
-        raise ConfigError(item=f"option 'method.{name}'", wanted="at least 1", got=str(count), fix="raise it")
+        raise out_of_range(f"option 'method.{name}'", "at least 1", count)
     return count
 
 

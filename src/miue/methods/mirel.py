@@ -1,9 +1,22 @@
-"""Multi-instance residual evidential learning (MIREL)."""
+"""Multi-instance residual evidential learning (MIREL).
+
+Its routing says which parameters the instance loss trains. With encoder ψ, bag classifier φ and residual
+network π, R = T + r(h)·T:
+
+- ``through-residual``: T is constant; π is trained, and ψ through r(h) alone. The published code.
+- ``through-estimator``: π is trained, and ψ through both T and r(h); φ is fixed. The text of the paper, below
+  Eq. 10.
+- ``residual-only``: T and h are constant; only π is trained. The published code's "frozen features", used for
+  CIFAR10-bags.
+
+No gradient flows through the weights w̄. ``auto`` is the routing that the network names, its
+``instance_routing``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import get_args
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -17,8 +30,10 @@ from miue.evidence import ResidualNetwork, residual_log_evidence, to_alpha
 from miue.evidence.weak_supervision import STRATEGIES, instance_weights, supervise
 from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL
 from miue.methods.edl import FisherEDL
-from miue.methods.routing import AUTO, Routing
 from miue.networks import MILNetwork, Projection, instance_logits_of_features, join
+
+Routing = Literal["through-residual", "through-estimator", "residual-only"]
+AUTO = "auto"
 
 
 class MIREL(FisherEDL):

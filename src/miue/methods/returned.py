@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from jaxtyping import Float, Shaped
 from torch import Tensor
@@ -26,47 +25,33 @@ def check_projection(network: object, projection: object, instances: int) -> Pro
     Raises:
         ModelError: no tensors in a tuple, or one without a row for each of so many instances.
     """
-    got = "" if isinstance(projection, tuple | list) else describe_returned(projection)
-    for part in () if got else projection:  # type: ignore[attr-defined]  # a tuple or a list
-        if not isinstance(part, Tensor) or part.shape[:1] != (instances,):
-            got = f"{describe_returned(part)} in it"
-    if got:
-        wanted = f"a tuple of tensors, each with a row for each of {instances} instances, from project()"
-        raise _wrong("network", network, wanted, got)
-    return tuple(projection)  # type: ignore[arg-type]
+    parts = list(projection) if isinstance(projection, tuple | list) else [projection]
+    wrong = [part for part in parts if not isinstance(part, Tensor) or part.shape[:1] != (instances,)]
+    if isinstance(projection, tuple | list) and not wrong:
+        return tuple(parts)
+    wanted = f"a tuple of tensors, each with a row for each of {instances} instances, from project()"
+    raise wrong_return(f"network {class_name(network)!r}", wanted, describe_returned((wrong or parts)[0]))
 
 
 def check_scores(
     network: object, scores: object, bags: int, instances: int, width: int, *, has_attention: bool
 ) -> Scores:
-    """Return what the function ``score`` of a network returned.
-
-    Args:
-        network: for the message.
-        scores: what was returned.
-        bags: B.
-        instances: N.
-        width: of the logits.
-        has_attention: whether the network says that it returns attention.
+    """Return what the function ``score`` of a network returned, if it has the shapes that it should.
 
     Raises:
         ModelError: no ``Scores`` with so many logits for each bag, or no weights of instances where it says so.
     """
-    got = ""
     if not isinstance(scores, Scores):
         got = describe_returned(scores)
     elif not _are_scores(scores.logits, bags) or scores.logits.shape[1] != width:
         got = f"logits: {describe_returned(scores.logits)}"
     elif has_attention and not _are_scores(scores.attention, instances):
         got = f"attention: {describe_returned(scores.attention)}"
-    if got:
-        attention = f" and attention of shape ({instances}, K)" if has_attention else ""
-        wanted = (
-            f"Scores with logits of shape ({bags}, {width}){attention} for {bags} bags of {instances} instances"
-        )
-        raise _wrong("network", network, wanted, got)
-    assert isinstance(scores, Scores)
-    return scores
+    else:
+        return scores
+    attention = f" and attention of shape ({instances}, K)" if has_attention else ""
+    wanted = f"Scores with logits of shape ({bags}, {width}){attention} for {bags} bags of {instances} instances"
+    raise wrong_return(f"network {class_name(network)!r}", wanted, got)
 
 
 def _are_scores(values: object, rows: int) -> bool:
@@ -82,57 +67,44 @@ def check_attention(network: object, attention: Float[Tensor, "N K"], segments: 
     """
     precise = in_double(attention)  # on the CPU, where the device has no float64
     sums = segment_sum(precise, segments.to(precise.device))
-    off = (sums - 1).abs().amax(1)
-    if bool((off <= TOLERANCE).all()) and bool((attention >= 0).all()):
+    if bool(((sums - 1).abs() <= TOLERANCE).all()) and bool((attention >= 0).all()):
         return attention
-    worst = int(off.argmax())
-    got = f"a sum of {sums[worst][(sums[worst] - 1).abs().argmax()]:.4g}, least weight {attention.min():.4g}"
-    raise _wrong("network", network, "attention of at least 0 that sums to 1 over each bag", got)
+    got = f"sums from {sums.min():.4g} to {sums.max():.4g}, least weight {attention.min():.4g}"
+    wanted = "attention of at least 0 that sums to 1 over each bag"
+    raise wrong_return(f"network {class_name(network)!r}", wanted, got)
 
 
-def check_distribution(method: object, distribution: object, count: int, classes: int) -> PredictiveDistribution:
-    """Return what the function ``distribution`` or ``combine`` of a method returned.
+def check_distribution(
+    method: object, network: object, make: Callable[[], object], count: int, classes: int
+) -> PredictiveDistribution:
+    """Return what the function ``distribution`` or ``combine`` of a method returns.
 
-    Raises:
-        ModelError: no distribution over the classes for each of ``count`` items, or one of another kind than those
-            that tables of predictions hold.
-    """
-    got, fix = describe_returned(distribution), FIX
-    if type(distribution) in KINDS:
-        assert isinstance(distribution, PredictiveDistribution)
-        shape = tuple(distribution.probabilities.shape)
-        if shape == (count, classes):
-            return distribution
-        got = f"one of shape {shape}"
-    elif isinstance(distribution, PredictiveDistribution):
-        fix = (
-            "return Draws(probabilities, expected_entropy) of it, which is all that is kept of other distributions"
-        )
-    kinds = f"a Categorical, Draws or Dirichlet of {count} items and {classes} classes"
-    raise _wrong("method", method, f"{kinds} from distribution() or combine()", got, fix)
-
-
-@contextmanager
-def naming_method(method: object, network: object) -> Iterator[None]:
-    """Name the method and the network where what they make is no distribution, such as logits or NaN.
+    Args:
+        method: for the message.
+        network: likewise.
+        make: calls the function.
+        count: of items.
+        classes: C.
 
     Raises:
-        ModelError: it is none.
+        ModelError: no distribution over the classes for each item, such as logits or NaN, or one of another kind
+            than those that tables of predictions hold.
     """
+    item, fix = f"method {class_name(method)!r} with network {class_name(network)!r}", FIX
+    wanted = f"a Categorical, Draws or Dirichlet of {count} items and {classes} classes"
     try:
-        yield
+        distribution = make()
     except DataError as error:
-        raise ModelError(
-            item=f"method {class_name(method)!r} with network {class_name(network)!r}",
-            wanted=f"a distribution of {error.wanted}, from distribution() or combine()",
-            got=f"{error.got} in {error.item}",
-            fix=FIX,
-        ) from error
-
-
-def no_pass(method: object) -> ModelError:
-    """Return the error for a method whose function ``passes`` yielded nothing to predict with."""
-    return _wrong("method", method, "at least one method to run from passes()", "none")
+        raise wrong_return(item, f"{wanted}, of {error.wanted}", f"{error.got} in {error.item}") from error
+    got = describe_returned(distribution)
+    if isinstance(distribution, PredictiveDistribution):
+        if type(distribution) not in KINDS:
+            fix = "return Draws(probabilities, expected_entropy) of it, which is what tables keep of others"
+        elif (shape := tuple(distribution.probabilities.shape)) == (count, classes):
+            return distribution
+        else:
+            got = f"one of shape {shape}"
+    raise wrong_return(item, wanted, got, fix)
 
 
 def check_loss(method: object, loss: object) -> Shaped[Tensor, "*one"]:
@@ -145,9 +117,9 @@ def check_loss(method: object, loss: object) -> Shaped[Tensor, "*one"]:
         return loss
     is_one = isinstance(loss, Tensor) and loss.numel() == 1
     got = "a tensor without a gradient" if is_one else describe_returned(loss)
-    trained = not is_one or any(parameter.requires_grad for parameter in method.parameters())  # type: ignore[attr-defined]
-    fix = FIX if trained else "train a parameter: network, encoder and method have none with requires_grad=True"
-    raise _wrong("method", method, "a tensor of one number, with a gradient, from loss()", got, fix)
+    raise wrong_return(
+        f"method {class_name(method)!r}", "a tensor of one number, with a gradient, from loss()", got
+    )
 
 
 def check_log_probabilities(
@@ -155,31 +127,20 @@ def check_log_probabilities(
 ) -> Float[Tensor, "B C"]:
     """Return the log of the expected class probabilities that a method returned; NaN is left to the loss.
 
-    Args:
-        method: for the message.
-        network: whose logits it takes.
-        log_probabilities: what was returned.
-        bags: B.
-
     Raises:
         ModelError: not one for each bag and class, or of probabilities that do not sum to one.
     """
-    got, classes = "", network.num_classes
+    classes = network.num_classes
     if not isinstance(log_probabilities, Tensor) or tuple(log_probabilities.shape) != (bags, classes):
         got = describe_returned(log_probabilities)
     elif ((total := in_double(log_probabilities).exp().sum(1)) - 1).abs().gt(TOLERANCE).any():
         got = f"probabilities that sum to {float(total[(total - 1).abs().argmax()]):.4g}"
-    if got:
-        raise ModelError(
-            item=f"method {type(method).__name__!r} with network {class_name(network)!r}",
-            wanted=f"logs of probabilities that sum to 1, of shape ({bags}, {classes}), from log_probabilities()",
-            got=got,
-            fix=FIX,
-        )
-    assert isinstance(log_probabilities, Tensor)
-    return log_probabilities
+    else:
+        return log_probabilities
+    wanted = f"logs of probabilities that sum to 1, of shape ({bags}, {classes}), from log_probabilities()"
+    raise wrong_return(f"method {class_name(method)!r} with network {class_name(network)!r}", wanted, got)
 
 
-def _wrong(kind: str, part: object, wanted: str, got: str, fix: str = FIX) -> ModelError:
+def wrong_return(item: str, wanted: str, got: str, fix: str = FIX) -> ModelError:
     """Return the error for a network or method that returned something else than wanted."""
-    return ModelError(item=f"{kind} {class_name(part)!r}", wanted=wanted, got=got, fix=fix)
+    return ModelError(item=item, wanted=wanted, got=got, fix=fix)

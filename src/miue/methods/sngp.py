@@ -17,7 +17,7 @@ from miue.common.errors import out_of_range
 from miue.common.values import Width
 from miue.distributions import PredictiveDistribution
 from miue.distributions.gaussian_logits import contrast_basis, softmax_of_gaussian
-from miue.methods.embedding import EmbeddingMethod
+from miue.methods.softmax import EmbeddingMethod
 from miue.networks import MILNetwork
 
 ROWS = 4096

@@ -18,14 +18,14 @@ from miue.bags.image_statistics import image_statistics
 from miue.bags.segments import BagBatch, Segments
 from miue.common.devices import evaluated_on, torch_device
 from miue.common.errors import DataError, MiueError, lacking
+from miue.common.returned import class_name
 from miue.common.seeds import derive_seed
 from miue.common.tasks import Shard
 from miue.common.text import bar
 from miue.common.third_party import noting_when
 from miue.common.torch_state import own_torch_state
 from miue.distributions import PredictiveDistribution
-from miue.methods import BatchPrediction, Method
-from miue.methods.returned import check_distribution, naming_method, no_pass
+from miue.methods import BatchPrediction, Method, check_distribution, wrong_return
 from miue.model.draws import draws_of_each
 from miue.model.encoding import encoded_blocks
 from miue.networks import encoder_precision, say_if_slow
@@ -254,12 +254,12 @@ def _read(
 
 def _combine(method: Method, draws: list[BatchPrediction]) -> BatchPrediction:
     if not draws:
-        raise no_pass(method)
-    with naming_method(method, method.members()[0].network):
-        bags, instances = (
-            check_distribution(method, method.combine(of_passes), len(of_passes[0]), of_passes[0].num_classes)
-            for of_passes in zip(*draws, strict=True)
-        )
+        raise wrong_return(f"method {class_name(method)!r}", "at least one method to run from passes()", "none")
+    network = method.members()[0].network
+    bags, instances = (
+        check_distribution(method, network, partial(method.combine, each), len(each[0]), each[0].num_classes)
+        for each in zip(*draws, strict=True)
+    )
     return BatchPrediction(bags, instances)
 
 

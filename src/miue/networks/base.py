@@ -75,7 +75,7 @@ class MILNetwork(nn.Module, ABC):
         encodes_in_bfloat16: whether the encoder computes in bfloat16 (``encoder_precision``).
         score_width: how many numbers ``score`` returns for a bag: C logits, or what the method has it return.
         instance_routing: which parameters the instance loss of MIREL trains where no routing is named
-            (``miue.methods.routing``).
+            (``miue.methods.mirel``).
 
     Args:
         encoder: of instances; f in the equations.

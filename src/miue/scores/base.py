@@ -1,20 +1,24 @@
-"""The base class of distances to the training features."""
+"""The base class of distances to the training features, what they read, and the distances of bags."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from miue.bags.segments import Segments, segment_mean
 from miue.common.double_precision import in_double
 from miue.common.errors import ConfigError, DataError, ModelError
 from miue.common.returned import describe_returned
 from miue.common.threads import in_threads
 
+HIGH = 0.95
+FIX = "correct what it computes, or train without it"
 CHUNK = 512  # instances per step
 ON_DEVICES = 64  # times as many on an accelerator, where a step of few instances takes as long as one of many
 
@@ -41,12 +45,9 @@ class FeatureDistance(nn.Module, ABC):
     def __init__(self, **state: Tensor) -> None:
         super().__init__()
         if missing := [name for name in self.state_names if name not in state]:
-            raise ConfigError(
-                item=f"distance {type(self).__name__}",
-                wanted=f"its fitted state, {', '.join(self.state_names)}",
-                got=f"none for {', '.join(missing)}",
-                fix=f"pass the class itself, distances=[{type(self).__name__}], which training fits",
-            )
+            item, wanted = f"distance {type(self).__name__}", f"its fitted state, {', '.join(self.state_names)}"
+            fix = f"pass the class itself, distances=[{type(self).__name__}], which training fits"
+            raise ConfigError(item=item, wanted=wanted, got=f"none for {', '.join(missing)}", fix=fix)
         for name in self.state_names:
             # contiguous as safetensors requires, and aligned: products of other addresses may be rounded otherwise
             self.register_buffer(name, state[name].clone(memory_format=torch.contiguous_format))
@@ -68,40 +69,28 @@ class FeatureDistance(nn.Module, ABC):
             ModelError: a distance of another package that computes other tensors than it names.
         """
         if len(features) < 2:
+            fix = "fit the distance on more bags"
             raise DataError(
-                item="training features",
-                wanted="at least 2 instances",
-                got=str(len(features)),
-                fix="fit the distance on more bags",
+                item="training features", wanted="2 instances or more", got=str(len(features)), fix=fix
             )
         for _ in finite_chunks(features):
             pass
         if torch.equal(features.amin(0), features.amax(0)):
+            got = f"the same features for all {len(features)}"
             raise DataError(
-                item="training features",
-                wanted="instances that differ",
-                got=f"the same features for all {len(features)}",
-                fix="check the encoder: it maps every instance to the same features",
+                item="training features", wanted="instances that differ", got=got, fix="check the encoder"
             )
-        state = cls._fitted_state(features, bag_labels, generator)
-        wanted, got = f"the tensors {', '.join(cls.state_names)}, which 'state_names' names", ""
-        if not isinstance(state, Mapping):
-            got = describe_returned(state)
-        elif not set(cls.state_names) <= set(state):
-            got = ", ".join(state) or "none"
-        elif others := [name for name in cls.state_names if not isinstance(state[name], Tensor)]:
-            got = f"{others[0]}: {describe_returned(state[others[0]])}"
-        elif (first := state[cls.state_names[0]]).shape[-1:] != features.shape[1:]:
-            wanted = f"{cls.state_names[0]}, the first of 'state_names', with {features.shape[1]} numbers in a row"
-            got = describe_returned(first)
-        if got:
-            raise ModelError(
-                item=f"distance {cls.name!r}",
-                wanted=f"{wanted}, from _fitted_state",
-                got=got,
-                fix="correct what it computes, or train without it",
-            )
-        return cls(**state)
+        state, width = cls._fitted_state(features, bag_labels, generator), features.shape[1]
+        found = state if isinstance(state, Mapping) else {}
+        parts = [found.get(name) for name in cls.state_names]
+        if all(isinstance(part, Tensor) for part in parts) and parts[0].shape[-1:] == (width,):
+            return cls(**state)
+        raise ModelError(
+            item=f"distance {cls.name!r}",
+            wanted=f"the tensors {', '.join(cls.state_names)} from _fitted_state, the first with rows of {width}",
+            got=", ".join(f"{name} ({describe_returned(part)})" for name, part in found.items()) or "none",
+            fix=FIX,
+        )
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor]) -> FeatureDistance:
@@ -111,12 +100,9 @@ class FeatureDistance(nn.Module, ABC):
             ModelError: the tensors are not those of this distance.
         """
         if set(state) != set(cls.state_names):
-            raise ModelError(
-                item=f"saved distance {cls.name!r}",
-                wanted=f"the tensors {', '.join(sorted(cls.state_names))}",
-                got=", ".join(sorted(state)) or "none",
-                fix="save the model again, or load it with the version of miue that wrote it",
-            )
+            wanted, got = (", ".join(sorted(names)) or "none" for names in (cls.state_names, state))
+            fix = "save the model again"
+            raise ModelError(item=f"saved distance {cls.name!r}", wanted=f"the tensors {wanted}", got=got, fix=fix)
         return cls(**state)
 
     @torch.no_grad()
@@ -160,13 +146,9 @@ class FeatureDistance(nn.Module, ABC):
         is_one_each = tuple(distances.shape) == (count,)
         if is_one_each and distances.isfinite().all():
             return distances
-        wrong = f"{distances[~distances.isfinite()][0]:g}" if is_one_each else f"shape {tuple(distances.shape)}"
-        raise ModelError(
-            item=f"distance {self.name!r}",
-            wanted=f"a finite number for each of {count} instances, shape ({count},)",
-            got=wrong,
-            fix="correct what it computes, or train without it",
-        )
+        got = f"{distances[~distances.isfinite()][0]:g}" if is_one_each else f"shape {tuple(distances.shape)}"
+        wanted = f"a finite number for each of {count} instances, shape ({count},)"
+        raise ModelError(item=f"distance {self.name!r}", wanted=wanted, got=got, fix=FIX)
 
     def check_width(self, features: Float[Tensor, "N D"]) -> None:
         """Raise unless the features are as wide as the training features.
@@ -175,12 +157,9 @@ class FeatureDistance(nn.Module, ABC):
             DataError: they are not.
         """
         if features.shape[1] != self.width:
-            raise DataError(
-                item="features to score",
-                wanted=f"{self.width} columns, as in the training features",
-                got=str(features.shape[1]),
-                fix="encode them with the encoder the distance was fitted with",
-            )
+            wanted, got = f"{self.width} columns, as in the training features", str(features.shape[1])
+            fix = "encode them with the encoder the distance was fitted with"
+            raise DataError(item="features to score", wanted=wanted, got=got, fix=fix)
 
     @property
     def width(self) -> int:
@@ -223,10 +202,57 @@ def finite_chunk(features: Float[Tensor, "N D"], start: int, item: str, size: in
     rows = in_double(features[start : start + size])
     if not rows.sum().isfinite() and not (finite := rows.isfinite().all(1)).all():
         first = start + int(finite.logical_not().int().argmax())
-        raise DataError(
-            item=f"{item}, instance {first}",
-            wanted="finite numbers",
-            got="NaN or infinity",
-            fix="check that instance's input, or train with a smaller learning rate",
-        )
+        item, fix = f"{item}, instance {first}", "check its input, or train with a smaller learning rate"
+        raise DataError(item=item, wanted="finite numbers", got="NaN or infinity", fix=fix)
     return rows
+
+
+@dataclass(frozen=True)
+class InstanceViews:
+    """Some instances as scores read them.
+
+    Attributes:
+        features: h of the first network.
+        statistics: of the images, None where there are none.
+        logits: returns T.
+    """
+
+    features: Float[Tensor, "N D"]
+    statistics: Float[Tensor, "N S"] | None
+    logits: Callable[[], Float[Tensor, "N C"]]
+
+    def read(self, what: str) -> Float[Tensor, "N W"]:
+        """Return the rows that a score with this value of ``reads`` takes; of logits, energy and the largest."""
+        if what == "statistics":
+            assert self.statistics is not None
+            return self.statistics
+        if what == "features":
+            return self.features
+        logits = self.logits()
+        of_logits = torch.stack([-logits.logsumexp(1), logits.amax(1)], 1)
+        return of_logits if what == "logits" else torch.cat([self.features, of_logits], 1)
+
+
+def bag_distances(instance_scores: Float[Tensor, "N"], segments: Segments) -> dict[str, Float[Tensor, "B"]]:
+    """Return the "mean" of each bag's instance scores and "high", their 0.95 quantile.
+
+    high = s_⌊p⌋ + (p − ⌊p⌋)(s_⌈p⌉ − s_⌊p⌋), p = 0.95 (n − 1), with the n scores s in ascending order.
+
+    >>> scores = bag_distances(torch.tensor([0.0, 20.0, 7.0]), Segments.of(2, 1))
+    >>> scores["mean"].tolist(), scores["high"].tolist()
+    ([10.0, 7.0], [19.0, 7.0])
+    """
+    return {"mean": segment_mean(instance_scores, segments), "high": _quantile(instance_scores, segments)}
+
+
+def _quantile(values: Float[Tensor, "N"], segments: Segments) -> Float[Tensor, "B"]:
+    """Return the ``HIGH`` quantile of each bag, interpolated linearly."""
+    if segments.are_singletons:
+        return values
+    ascending = values.argsort()
+    within_bags = ascending[segments.index[ascending].argsort(stable=True)]
+    position = HIGH * (segments.sizes - 1).double()
+    below, above = (
+        values[within_bags[segments.offsets[:-1] + p.long()]] for p in (position.floor(), position.ceil())
+    )
+    return torch.lerp(below, above, position.frac().to(values.dtype))

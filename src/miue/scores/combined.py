@@ -10,9 +10,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from miue.bags.segments import Segments
-from miue.scores.aggregation import bag_distances
-from miue.scores.base import FeatureDistance
-from miue.scores.logs import floors_of, logs
+from miue.scores.base import FeatureDistance, bag_distances
+from miue.scores.whitening import floors_of, logs
 
 LEVELS = ("instance", "mean", "high")
 

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from miue.common.errors import DataError
 from miue.scores.base import finite_chunks
-from miue.scores.logs import ROUNDING, floors_of, logs, typical_rounding
 from miue.scores.nearest_neighbors import NearestNeighbors
 from miue.scores.principal_components import leading_half, principal_components
-from miue.scores.whitening import fit_whitening
+from miue.scores.whitening import ROUNDING, fit_whitening, floors_of, logs, typical_rounding
 
 STORED = 1024  # fewer than of the nearest neighbors, since one coordinate of four needs no more
 LEAST = 4
@@ -52,12 +51,8 @@ class Typicality(NearestNeighbors):
         cls, features: Float[Tensor, "M D"], bag_labels: Int64[Tensor, "M"] | None, generator: torch.Generator
     ) -> dict[str, Tensor]:
         if len(features) < LEAST:
-            raise DataError(
-                item="training features",
-                wanted=f"at least {LEAST} instances for the distance {cls.name!r}",
-                got=str(len(features)),
-                fix="fit the distance on more bags, or use 'knn'",
-            )
+            wanted, fix = f"{LEAST} instances or more for {cls.name!r}", "fit it on more bags, or use 'knn'"
+            raise DataError(item="training features", wanted=wanted, got=str(len(features)), fix=fix)
         order = torch.randperm(len(features), generator=generator, device=generator.device).to(features.device)
         stored = min(STORED, len(features) // 2)
         mean, components = principal_components(features)

@@ -16,9 +16,7 @@ from miue.common.errors import MiueError, ModelError
 from miue.common.returned import class_name, is_of_others
 from miue.common.text import plural
 from miue.common.user_warnings import warn_user
-from miue.methods import Method
-from miue.methods.base import ATTENTION
-from miue.methods.embedding import EmbeddingMethod
+from miue.methods import ATTENTION, EmbeddingMethod, Method
 
 BAGS = 4
 TOLERANCE = 0.01  # of the largest value: kernels may sum in another order, also in bfloat16

@@ -46,8 +46,8 @@ from miue.common.errors import (
 )
 from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import STORE
-from miue.common.progress import tracked
 from miue.common.tables import read_text_columns, write_table
+from miue.common.text import tracked
 from miue.common.values import checked
 from miue.io.formats.arrays import read_array
 from miue.io.raw_bags import RawBags, to_dataset

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil, comb, floor, log
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ from miue.calibration.prediction_sets import SET_SCORES, fit_prediction_sets
 from miue.calibration.ranks import conformal_rank, needed_for_rank, needed_for_tolerance, tolerance_rank
 from miue.common.errors import ConfigError, DataError
 from miue.distributions import Categorical
+from miue.predictions.any_table import read_any_tables
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
 
@@ -281,6 +283,30 @@ def test_sets_per_class_are_those_of_mapie_on_the_bags_of_each_class() -> None:
         scores = np.sort(1 - held[labels == c, c])
         theirs = mapie_sets_of_scores(scores, 1 - new[:, c], 0.1)
         assert np.array_equal(ours[:, c], theirs)
+
+
+@pytest.mark.parametrize("right", [0.98, 0.9])
+def test_ties_of_probabilities_are_broken_by_rank_and_coverage_holds(right: float) -> None:
+    """Probabilities of exactly 0 and 1: the sets of all bags held all seven classes."""
+    random = np.random.default_rng(0)
+    missed, sizes = [], []
+    for _ in range(60):
+        labels = random.integers(7, size=420)
+        given = (labels + np.where(random.random(420) < right, 0, random.integers(1, 7, size=420))) % 7
+        p = np.eye(7)[given]
+        sets = fit_prediction_sets(p[:120], labels[:120], PredictionSetGoal(0.05, "aps")).of(p[120:])
+        missed.append(1 - sets[np.arange(300), labels[120:]].mean())
+        sizes.append(sets.sum(1).mean())
+    assert np.mean(missed) <= 0.05
+    assert np.mean(sizes) < (1.5 if right > 0.95 else 5)
+
+
+@pytest.mark.parametrize(("wrong", "noted"), [(40, True), (0, False)])
+def test_sets_that_hold_every_class_are_noted(wrong: int, noted: bool, tmp_path: Path) -> None:
+    rows = [f"b{n},{n % 2},{(n + (n < wrong)) % 2}" for n in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["bag_id,label,p_1", *rows]))
+    sets = calibrate(read_any_tables(tmp_path / "t.csv")[0], deferral=None, false_alarms=None)
+    assert any("every calibration bag holds all classes" in note for note in notes(sets)) == noted
 
 
 def mapie_sets_of_scores(scores: np.ndarray, new: np.ndarray, error: float) -> np.ndarray:

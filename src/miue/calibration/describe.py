@@ -58,6 +58,11 @@ def _rare_classes(calibration: Calibration) -> list[str]:
     """Return which classes are so rare that a promise over all bags holds even if all of their bags are wrong."""
     sets, deferral = calibration.prediction_sets, calibration.deferral
     said = []
+    if sets is not None and sets.full == 1:
+        said.append(
+            "the set of every calibration bag holds all classes, which says nothing: lower --coverage or choose "
+            "another --prediction-set (in Python PredictionSetGoal(error, score))."
+        )
     if sets is not None and not sets.per_class and (rare := _as_rare_as(calibration, sets.error)):
         said.append(
             f"the sets may miss {100 * sets.error:g} % of all labels, which can be all bags of class {rare}; "

@@ -14,6 +14,9 @@ from miue.calibration.ranks import check_share, conformal_rank, needed_for_rank,
 from miue.common.errors import DataError, unknown_name
 from miue.common.values import check_fields
 
+TIE = 2.0**-20
+"""Difference up to which sums of probabilities are equal; ranks count in its square."""
+
 
 def one_minus_probability(probabilities: Float64[np.ndarray, "n C"]) -> Float64[np.ndarray, "n C"]:
     """1 − p_c: the smallest sets on average.
@@ -26,10 +29,15 @@ def one_minus_probability(probabilities: Float64[np.ndarray, "n C"]) -> Float64[
 def cumulative_probability(probabilities: Float64[np.ndarray, "n C"]) -> Float64[np.ndarray, "n C"]:
     """Σ of the probabilities from the largest down to p_c, itself included: sets that adapt to the bag.
 
-    Reference: Romano et al. 2020 (APS), without their random tie-breaking: sets never smaller.
+    Sums that agree to a millionth, as where p_c is 0, are ties. They are broken by the rank of the class, so that
+    sets do not hold all classes that a bag excludes. The rule is deterministic, and the same in calibration and
+    prediction, so that the coverage holds.
+
+    Reference: Romano et al. 2020 (APS). Differs: they randomize each score.
     """
     order = np.argsort(-probabilities, axis=1, kind="stable")
     sums = np.cumsum(np.take_along_axis(probabilities, order, 1), 1)
+    sums = np.round(sums / TIE) * TIE + TIE**2 * np.arange(probabilities.shape[1])
     scores = np.empty_like(sums)
     np.put_along_axis(scores, order, sums, 1)
     return scores
@@ -74,6 +82,8 @@ class PredictionSets(BaseModel):
     per_class: bool
     thresholds: tuple[float, ...]
     bags: tuple[int, ...]
+    full: float = 0.0
+    """Share of the calibration bags whose set holds every class."""
 
     def describe(self, class_names: Sequence[str]) -> str:
         """Return which classes are in a set, in words; the thresholds of classes by their names."""
@@ -129,13 +139,14 @@ def fit_prediction_sets(
         _quantile(scores[group], goal, names[c], None if weights is None else weights[group], own)
         for c, group in enumerate(groups)
     ]
-    return PredictionSets(
+    sets = PredictionSets(
         score=goal.score,
         error=goal.error,
         per_class=goal.per_class,
         thresholds=tuple(thresholds),
         bags=tuple(int(group.sum()) for group in groups),
     )
+    return sets.model_copy(update={"full": float(sets.of(probabilities).all(1).mean())})
 
 
 def _quantile(

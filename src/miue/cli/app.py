@@ -65,7 +65,7 @@ def start(
         bool, typer.Option("--version", help="Show the version and exit.", callback=show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Learn from bags with bag labels alone, and know how sure each prediction is."""
+    """Train on bag labels; predict bags and instances with their uncertainty."""
 
 
 for name, command in (

@@ -10,7 +10,7 @@ from miue.cli.help import Command, Commands
 
 check_app = typer.Typer(
     cls=Commands,
-    help="Test what a network with its method learns.",
+    help="Run diagnostics on a network and method.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

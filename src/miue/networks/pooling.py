@@ -30,7 +30,7 @@ class MeanNetwork(MILNetwork):
 
 
 class MaxNetwork(MILNetwork):
-    """The bag's embedding is the maximum of its instances' features, one by one; one linear head."""
+    """The bag's embedding is the element-wise maximum of its instances' features; one linear head."""
 
     embeds_bags: bool = True
 

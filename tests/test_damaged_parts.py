@@ -81,8 +81,6 @@ def test_a_truncated_part_is_named_before_anything_is_computed(tmp_path: Path, s
     [
         (lambda c: c["provenance"].update(classes=["a", "b", "a"]), "the class 'a' twice"),
         (lambda c: c["parts"][0].update(file="../bags.csv"), "pattern"),
-        (lambda c: c["parts"][0]["bags"].update({"000": 0}), "a bag without rows"),
-        (lambda c: c["parts"][0]["bags"].update({"000": 2**70}), "a bag of more rows than any file has"),
         (
             lambda c: c["parts"][1].update(bags={"unknown": 5}),
             "bag 'unknown': expected a bag that the table of bags",

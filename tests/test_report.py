@@ -19,7 +19,7 @@ import miue
 from miue.bags.labels import Labels
 from miue.calibration import CalibrationBags, DeferralGoal, FalseAlarmGoal, PredictionSetGoal, calibrate, decide
 from miue.cli import app
-from miue.common.errors import DataError, MiueError, StorageError
+from miue.common.errors import DataError, MiueError
 from miue.common.page import json_in_html
 from miue.evaluation import evaluate
 from miue.evaluation.metrics import NO_LABEL
@@ -302,16 +302,6 @@ def test_decisions_are_shown_with_their_promises_and_reasons(tmp_path: Path) -> 
     assert held == bags.decisions.columns()["prediction_set"].tolist()
     assert {"deferred", "out of distribution"} < set(ours["decision"]["texts"])
     assert "Decisions" not in reported(tmp_path, made_predictions())[0].text
-
-
-def test_a_calibration_of_another_form_is_refused(tmp_path: Path) -> None:
-    predictions = decided(made_predictions(90, seed=3))
-    damaged: list[Any] = [{"deferral": 3}, {"deferral": {"max_error": "x", "confidence": 1}}, {"about": []}]
-    for calibration in damaged:
-        provenance = Provenance(calibration=calibration)
-        with pytest.raises(StorageError) as refused:
-            reported(tmp_path, replace(predictions, provenance=provenance))
-        assert refused.value.item == "the calibration in the provenance of predictions"
 
 
 def test_the_settings_of_the_training_and_the_data_are_told(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from miue.bags.classes import ClassNames
 from miue.calibration.class_mix import ClassMix
@@ -15,10 +15,10 @@ from miue.calibration.covariate_shift import CovariateShift
 from miue.calibration.deferral import Deferral
 from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.instance_flags import InstanceFlags, describe_negative_class
-from miue.calibration.prediction_sets import SET_SCORES, PredictionSets
+from miue.calibration.prediction_sets import PredictionSets
 from miue.calibration.scaling import Scaling
 from miue.common.digests import list_in_model
-from miue.common.errors import ModelError, StorageError, first_problem
+from miue.common.errors import ModelError
 from miue.common.json_record import JsonFormat
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import checked
@@ -189,36 +189,16 @@ class Calibration(PrintsAsTable, BaseModel):
             StorageError: no calibration there, a damaged one, or one of another version.
         """
         file = Path(path) / FILE if Path(path).is_dir() else Path(path)
-        calibration, item = FORMAT.read(file, cls), f"calibration {str(file)!r}"
-        sets, names = calibration.prediction_sets, calibration.class_names
-        if sets is not None and (sets.score not in SET_SCORES or len(sets.thresholds) != len(names)):
-            raise _damaged(item, f"prediction sets of score {sets.score!r} with {len(sets.thresholds)} thresholds")
-        mix = calibration.class_mix
-        if mix is not None and mix.confusion and {len(names)} != {len(mix.confusion), *map(len, mix.confusion)}:
-            raise _damaged(item, f"a confusion matrix of {len(mix.confusion)} classes")
-        return calibration
+        return FORMAT.read(file, cls)
 
 
 def applied_calibration(provenance: Provenance) -> Calibration | None:
-    """Return the calibration that predictions were decided by, without the values of its bags; None without one.
-
-    Raises:
-        StorageError: it is not as miue writes it.
-    """
-    if provenance.calibration is None:
-        return None
-    try:
-        return Calibration.model_validate(provenance.calibration)
-    except ValidationError as error:
-        raise _damaged("the calibration in the provenance of predictions", first_problem(error)) from error
+    """Return the calibration that decided on predictions, without the values of its bags; None without one."""
+    return None if provenance.calibration is None else Calibration.model_validate(provenance.calibration)
 
 
 def applied_flags(provenance: Provenance) -> InstanceFlags | None:
-    """Return the rule that instances were flagged by; None where they were not.
-
-    Raises:
-        StorageError: the calibration is not as miue writes it.
-    """
+    """Return the rule that instances were flagged by; None where they were not."""
     calibration = applied_calibration(provenance)
     return None if calibration is None else calibration.instances
 
@@ -227,7 +207,3 @@ def describe_flags(provenance: Provenance) -> str:
     """Return by which rule instances were flagged and what is promised, in words; "" where they were not."""
     rule = applied_flags(provenance)
     return "" if rule is None else f"{rule.fitted}; promised: {rule.promise}"
-
-
-def _damaged(item: str, got: str) -> StorageError:
-    return StorageError(item=item, wanted="the parts that miue writes", got=got, fix=AGAIN)

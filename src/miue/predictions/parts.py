@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from miue.common.digests import check_files
 
 FOLDER, MAIN = "instances", "predictions.json"
-MOST_ROWS = 1 << 48
 AGAIN = "predict again"
 FIX = f"put back the file that was written with {MAIN}, or {AGAIN}"
 
@@ -38,14 +37,6 @@ class Part(BaseModel):
     bytes: int = Field(ge=1)
     sha256: str
     bags: dict[str, int] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _bags_have_rows(self) -> Part:
-        if min(self.bags.values()) < 1:
-            raise ValueError(f"{self.file}: a bag without rows")
-        if self.rows > MOST_ROWS:
-            raise ValueError(f"{self.file}: a bag of more rows than any file has")
-        return self
 
     @property
     def rows(self) -> int:

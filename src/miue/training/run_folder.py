@@ -11,7 +11,6 @@ from miue.common.files import make_folder, read_json, remove, remove_temporaries
 from miue.common.folder_kinds import MODEL, UNFINISHED_RUN, FolderKind
 from miue.common.outputs import refuse_taken
 from miue.common.user_warnings import warn_user
-from miue.model.config import TrainingConfig
 from miue.model.folder import MODEL_FILES
 from miue.model.model import Model
 from miue.training.checkpoint import epochs_in
@@ -110,19 +109,10 @@ def changed_to_resume(folder: Path, description: Mapping[str, Any]) -> list[tupl
     path = folder / "run.json"
     if not path.exists() or _is_unbegun(folder):
         return []
-    changed = changes(_with_new_settings(read_json(path, what="run")), description)
+    changed = changes(read_json(path, what="run"), description)
     if others := [change for change in changed if change[0] not in MAY_CHANGE]:
         raise changed_setting(f"run {str(folder)!r}", others, "start anew with --overwrite")
     return changed
-
-
-def _with_new_settings(before: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of a run, with the defaults of settings that there were not when it was started."""
-    if not isinstance(before.get("training"), Mapping):  # damaged
-        return before
-    fields = TrainingConfig.model_fields.items()
-    defaults = {name: field.default for name, field in fields if not field.is_required()}
-    return {**before, "training": {**defaults, **before["training"]}}
 
 
 def _check_checkpoints(folder: Path) -> None:

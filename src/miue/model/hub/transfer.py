@@ -45,7 +45,7 @@ def push(folder: Path | str, repository: str, *, private: bool = True, trust: bo
         raise StorageError(
             item=f"model {str(folder)!r}",
             wanted=f"a card, {CARD}, of this model, which lists the SHA-256 of its {CONFIG}",
-            got="one from before its files were written" if card else "none",
+            got="a card of other files" if card else "none",
             fix=f"write one, and read it: miue hub card {folder}{' --overwrite' * bool(card)}",
         )
     try:

@@ -20,7 +20,7 @@ from miue.common.seeds import derive_seed
 from miue.datasets.image_shifts import ImageShift, shifted_copies
 from miue.model.feature_scores import fit_distances
 from miue.model.model import Model
-from miue.pathology.stain_shifts import BLUR_SIGMA, blurred
+from miue.pathology.stain_shifts import PARAMETERS, STRENGTHS, blurred
 from miue.predictions.folder import Predictions, read_predictions
 from miue.training.train import train
 from papers.mirel.mitoses.bags import scanned_slides
@@ -40,7 +40,7 @@ class Blur:
     """A Gaussian blur of one of the three strengths of histology."""
 
     def __init__(self, strength: str) -> None:
-        self.sigma = BLUR_SIGMA[strength]
+        self.sigma = PARAMETERS["blur"][1][STRENGTHS.index(strength)]
 
     def __call__(self, images: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Return the images out of focus."""

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from miue.cli.tile import describe_encoder
 from miue.common.errors import ConfigError, MiueError, ModelError, StorageError
-from miue.pathology.patch_encoders import network_encoder, plain_encoder
-from miue.pathology.slide_tasks import open_encoder
+from miue.pathology.patch_encoders import network_encoder, open_encoder, plain_encoder
 
 SIDE, WIDTH = 11, 6
 
@@ -93,7 +92,7 @@ def test_what_is_no_network_or_no_features_is_named(tmp_path: Path, patches: np.
     for file in (weights, text):
         with pytest.raises(ModelError, match="weights alone are no network"):
             network_encoder(file, device="cpu")
-    with pytest.raises(ModelError, match=r"expected features \(4, D\), got \(4, 3, 11, 11\)"):
+    with pytest.raises(ModelError, match=r"expected features \(4, D\), .* got \(4, 3, 11, 11\)"):
         network_encoder(scripted(Unpooled(), tmp_path / "u.pt"), batch=4, device="cpu").encode(patches)
     with pytest.raises(ModelError, match="NaN or infinity"):
         network_encoder(scripted(Broken(), tmp_path / "b.pt"), device="cpu").encode(patches)
@@ -124,9 +123,9 @@ class Sparse(nn.Module):
 @pytest.mark.parametrize(
     ("network", "said"),
     [
-        (Fixed(torch.zeros(4, 0)), r"expected features \(4, D\), got \(4, 0\)"),
-        (Fixed(torch.ones(4, 2, dtype=torch.complex64)), "real and dense, got complex"),
-        (Sparse(), "real and dense, got sparse"),
+        (Fixed(torch.zeros(4, 0)), "(4, 0)"),
+        (Fixed(torch.ones(4, 2, dtype=torch.complex64)), "complex ones"),
+        (Sparse(), "sparse ones"),
         (Fixed(torch.full((4, 2), 1e300, dtype=torch.float64)), "NaN or infinity"),
     ],
     ids=["none", "complex", "sparse", "too large"],
@@ -135,8 +134,9 @@ def test_features_that_a_file_cannot_hold_are_refused(
     network: nn.Module, said: str, tmp_path: Path, patches: np.ndarray
 ) -> None:
     encoder = network_encoder(scripted(network, tmp_path / "n.pt"), batch=4, device="cpu")
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(ModelError) as refused:
         encoder.encode(patches)
+    assert refused.value.got == said
 
 
 @pytest.mark.parametrize(

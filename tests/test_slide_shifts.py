@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 
 from miue.cli.app import app
 from miue.common.errors import DataError, StorageError
-from miue.pathology.color_texture import color_texture
-from miue.pathology.patch_encoders import plain_encoder
+from miue.pathology.patch_encoders import color_texture, plain_encoder
 from miue.pathology.slide_shifts import GAP, SlideShift, is_shifted_so
 from miue.pathology.stain_shifts import StainShift, blurred
 from miue.pathology.tile_files import Tiles, read_tiles, write_features

@@ -27,8 +27,7 @@ from miue.io.handover import describe_bags, find_bags_again
 from miue.io.load import load_bags
 from miue.io.store.pack import pack
 from miue.io.store.store import read_store
-from miue.pathology.color_texture import NAME, WIDTH, color_texture
-from miue.pathology.patch_encoders import PatchEncoder, plain_encoder
+from miue.pathology.patch_encoders import PLAIN, PatchEncoder, color_texture, plain_encoder
 from miue.pathology.slides import _check_colors, microns_per_pixel, open_slide, thumbnail
 from miue.pathology.tile_files import Tiles, write_features
 from miue.pathology.tiling import (
@@ -74,12 +73,12 @@ def test_a_real_slide_is_cut_as_asked_and_laid_out_as_trident_does(slide: Path, 
     with h5py.File(tmp_path / "CMU-1-Small-Region.h5") as file:
         features, coords = file["features"][:], file["coords"][:]
         attributes = dict(file["coords"].attrs)
-        assert file["features"].attrs["encoder"] == NAME
+        assert file["features"].attrs["encoder"] == PLAIN
     assert attributes["patch_size"] == 128
     assert attributes["patch_size_level0"] == 256  # the slide is scanned at 20×
     assert attributes["level0_magnification"] == 20
     assert (attributes["level0_width"], attributes["level0_height"]) == (2220, 2967)
-    assert features.shape == (len(coords), WIDTH)
+    assert features.shape == (len(coords), 24)
     assert (features.dtype, coords.dtype) == (np.float32, np.int64)
     assert np.isfinite(features).all()
     assert (coords % 256 == 0).all()

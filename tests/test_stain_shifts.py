@@ -12,8 +12,7 @@ from miue.common.errors import ConfigError
 from miue.datasets.image_shifts import shifted_copies
 from miue.pathology.stain_shifts import (
     ALL_SHIFTS,
-    BLUR_SIGMA,
-    HED_RANGE,
+    PARAMETERS,
     STRENGTHS,
     StainShift,
     blurred,
@@ -35,7 +34,7 @@ def stains_of(images: np.ndarray) -> np.ndarray:
 
 def test_blur_is_a_gaussian_of_that_many_pixels() -> None:
     images = stained()
-    for sigma in BLUR_SIGMA.values():
+    for sigma in PARAMETERS["blur"][1]:
         by_hand = [gaussian_filter(image.astype(float), (sigma, sigma, 0), mode="nearest") for image in images]
         assert np.abs(blurred(images, sigma).astype(int) - np.round(by_hand)).max() <= 1
     flat = np.full((2, 9, 9, 3), 77, np.uint8)
@@ -103,7 +102,7 @@ def test_strengths_grow_and_black_and_white_stay_bytes() -> None:
         if kind == "hed":
             assert sizes[1] / sizes[0] == pytest.approx(0.05 / 0.02, rel=0.2)
             assert sizes[2] / sizes[1] == pytest.approx(0.2 / 0.05, rel=0.2)
-    assert (HED_RANGE["light"], HED_RANGE["strong"]) == (0.05, 0.2)  # HED-light and HED-strong
+    assert PARAMETERS["hed"][1][1:] == (0.05, 0.2)  # HED-light and HED-strong
     assert list(ALL_SHIFTS) == [f"{kind}-{strength}" for kind in ("blur", "hed") for strength in STRENGTHS]
     assert ALL_SHIFTS["blur-strong"].parameters == {"sigma_px": 2.0}
 

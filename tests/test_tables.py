@@ -32,7 +32,7 @@ from miue.io.labels.instance_labels import with_instance_labels
 from miue.io.labels.label_table import read_label_table
 from miue.io.load import load_bags
 from miue.io.splits.files import read_splits
-from miue.pathology.patch_labels import write_patch_labels
+from miue.pathology.annotations import write_patch_labels
 from miue.predictions.read_table import read_table
 
 NAMES = ("Größe, 1; a", "b")

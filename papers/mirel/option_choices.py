@@ -15,7 +15,7 @@ from miue.datasets.digits import digits_bags
 from miue.datasets.gaussian import gaussian_bags
 from miue.datasets.mnist import mnist_bags
 from miue.datasets.musk import musk_bags
-from miue.pathology.color_texture import color_texture
+from miue.pathology.patch_encoders import color_texture
 from papers.mirel.mitoses.bags import scanned_slides
 from papers.mirel.nuclei.bags import nuclei_bags
 from papers.mirel.nuclei.experiment import ENCODER, OPTIONS, SETTINGS, fold_of

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Int64
 
-    from miue.pathology.annotations import AnnotationFiles
-    from miue.pathology.patch_labels import Labeling
+    from miue.pathology.annotations import AnnotationFiles, Labeling
 
 UNANNOTATED = ("refuse", "negative", "skip")
 
@@ -81,8 +80,7 @@ def data_patch_labels(
 
     Example: miue data patch-labels features --annotations xml --unannotated negative --out patch-labels.csv
     """
-    from miue.pathology.annotations import AnnotationFiles, Groups
-    from miue.pathology.patch_labels import Labeling, write_patch_labels
+    from miue.pathology.annotations import AnnotationFiles, Groups, Labeling, write_patch_labels
 
     refuse_existing(out, overwrite=overwrite)
     if unannotated not in UNANNOTATED:
@@ -152,7 +150,7 @@ def label_slides(
 ) -> Iterator[tuple[str, Int64[np.ndarray, "n"]]]:
     """Yield the name of each slide with the labels of its patches, and count them."""
     from miue.common.text import tracked
-    from miue.pathology.patch_labels import patch_labels
+    from miue.pathology.annotations import patch_labels
 
     for file in tracked(files, "Slides", shown=progress, unit="slides"):
         labels = patch_labels(file, how, counts)

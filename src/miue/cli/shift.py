@@ -67,8 +67,7 @@ def data_shift(
 
     Example: miue data shift slides/*.svs --kind hed --strength strong --tiles features --out features-hed-strong
     """
-    from miue.pathology.slide_shifts import is_shifted_so
-    from miue.pathology.slide_tasks import read_shift
+    from miue.pathology.slide_shifts import is_shifted_so, read_shift
     from miue.pathology.tiling import Tiling
 
     if tiles is not None and tiles.resolve() == out.resolve():
@@ -86,7 +85,7 @@ def data_shift(
     for_each_slide(
         slides,
         out,
-        ("miue.pathology.slide_tasks:shift_task", {"shift": shift, "encoder": encoder}),
+        ("miue.pathology.slide_shifts:shift_task", {"shift": shift, "encoder": encoder}),
         lambda slide, target: is_shifted_so(target, slide, how),
         f"shifted ({how.shift.name}),",
         executor=make_executor(executor, jobs, address),

@@ -91,7 +91,7 @@ def data_tile(
 
     Example: miue data tile slides/*.svs --out features --patch-px 256 --magnification 20
     """
-    from miue.pathology.slide_tasks import open_encoder
+    from miue.pathology.patch_encoders import open_encoder
     from miue.pathology.tiling import Tiling, matches
 
     tiling = Tiling(patch_px, magnification, tissue, mpp)
@@ -100,7 +100,7 @@ def data_tile(
     for_each_slide(
         slides,
         out,
-        ("miue.pathology.slide_tasks:tile_task", {"tiling": asdict(tiling), "encoder": encoder}),
+        ("miue.pathology.tiling:tile_task", {"tiling": asdict(tiling), "encoder": encoder}),
         lambda slide, target: matches(target, slide, tiling, chosen),
         "cut into",
         executor=make_executor(executor, jobs, address),

@@ -14,6 +14,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ from torch import Tensor
 from miue.common.devices import torch_device
 from miue.common.errors import ModelError, unknown_name
 from miue.common.files import file_sha256
-from miue.pathology.color_texture import NAME, color_texture
 
+PLAIN = "color-texture"
 EXPORTED = ".pt2"
 NORMALIZATIONS = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -54,7 +55,35 @@ class PatchEncoder:
 
 def plain_encoder() -> PatchEncoder:
     """Return the 24 statistics of color and texture."""
-    return PatchEncoder(NAME, lambda patches: np.stack([color_texture(patch) for patch in patches]))
+    return PatchEncoder(PLAIN, lambda patches: np.stack([color_texture(patch) for patch in patches]))
+
+
+def color_texture(patch: UInt8[np.ndarray, "height width 3"]) -> Float32[np.ndarray, "24"]:
+    """Return mean and spread of red, green, blue; of hematoxylin, eosin, DAB; of edges; and a texture histogram.
+
+    Deterministic, nothing learned: a stand-in to try a pipeline with, or a baseline. It sees colors and fine
+    grain, not cells or glands; for results, use features of an encoder trained on pathology.
+
+    The stains are those of Ruifrok & Johnston 2001, the texture is the histogram of the uniform local binary
+    patterns of 8 neighbors at radius 1 (Ojala et al. 2002), both as scikit-image has them.
+
+    >>> gray = color_texture(np.full((8, 8, 3), 128, np.uint8))
+    >>> [round(float(value), 3) for value in gray[:6]]  # three equal means, no spread
+    [0.502, 0.502, 0.502, 0.0, 0.0, 0.0]
+    """
+    from skimage.color import rgb2hed
+    from skimage.feature import local_binary_pattern
+    from skimage.filters import sobel
+
+    colors = patch / 255.0
+    stains = rgb2hed(colors)
+    gray = patch.mean(2).round().astype(np.uint8)
+    patterns = local_binary_pattern(gray, 8, 1, "uniform").astype(int)
+    edges = sobel(gray / 255.0)
+    parts = [image.reshape(-1, 3) for image in (colors, stains)]
+    moments = [moment for part in parts for moment in (part.mean(0), part.std(0))]
+    histogram = np.bincount(patterns.ravel(), minlength=10) / patterns.size
+    return np.concatenate([*moments, [edges.mean(), edges.std()], histogram]).astype(np.float32)
 
 
 def network_encoder(
@@ -95,6 +124,19 @@ def network_encoder(
     return PatchEncoder(path.name, encode, {"encoder_sha256": digest, "normalization": normalization}, batch)
 
 
+@lru_cache(1)
+def open_encoder(path: str | None, normalization: str, batch: int, device: str) -> PatchEncoder:
+    """Return the network in a file, or the plain statistics where there is no path; the last one is kept.
+
+    Raises:
+        ConfigError, StorageError, ModelError: as ``network_encoder`` does.
+    """
+    if path is None:
+        check_normalization(normalization)
+        return plain_encoder()
+    return network_encoder(Path(path), normalization=normalization, batch=batch, device=device)
+
+
 def check_normalization(name: str) -> None:
     """Raise unless it is one that there is.
 
@@ -108,38 +150,27 @@ def check_normalization(name: str) -> None:
 def _run(network: Any, values: Tensor, path: Path) -> Tensor:
     """Return (batch, D) features in float32; (batch, D, 1, 1) are taken for such."""
     try:
-        features_of_batch = network(values)
+        found = network(values)
     except Exception as error:  # whatever the network's code raises
-        raise ModelError(
-            item=f"encoder {str(path)!r}",
-            wanted=f"a network that takes float32 {tuple(values.shape)}",
-            got=str(error).strip().split("\n")[-1],
-            fix="pass the --patch-px and --batch that it was made for",
+        raise _unfit(
+            path,
+            f"a network that takes float32 {tuple(values.shape)}",
+            str(error).strip().split("\n")[-1],
+            "pass the --patch-px and --batch that it was made for",
         ) from error
-    shape = tuple(features_of_batch.shape) if isinstance(features_of_batch, Tensor) else ()
-    if len(shape) < 2 or shape[0] != len(values) or shape[1] == 0 or any(side != 1 for side in shape[2:]):
-        raise ModelError(
-            item=f"encoder {str(path)!r}",
-            wanted=f"features ({len(values)}, D)",
-            got=str(shape) if shape else type(features_of_batch).__name__,
-            fix="export a network that ends in pooled features",
-        )
-    if features_of_batch.is_complex() or features_of_batch.layout is not torch.strided:
-        kind = "complex" if features_of_batch.is_complex() else "sparse"
-        raise ModelError(
-            item=f"encoder {str(path)!r}",
-            wanted=f"features ({len(values)}, D) that are real and dense",
-            got=f"{kind} ones",
-            fix="export a network that ends in pooled features",
-        )
-    features = features_of_batch.reshape(shape[0], shape[1]).float()  # a double may be infinite in float32
+    wanted, fix = (
+        f"features ({len(values)}, D), real, dense and finite",
+        "export a network that ends in pooled features",
+    )
+    if not isinstance(found, Tensor):
+        raise _unfit(path, wanted, type(found).__name__, fix)
+    if found.dim() < 2 or found.shape[0] != len(values) or not found.shape[1] or found[0, 0].numel() != 1:
+        raise _unfit(path, wanted, str(tuple(found.shape)), fix)
+    if found.is_complex() or found.layout is not torch.strided:
+        raise _unfit(path, wanted, f"{'complex' if found.is_complex() else 'sparse'} ones", fix)
+    features = found.reshape(found.shape[:2]).float()  # a double may be infinite in float32
     if not torch.isfinite(features).all():
-        raise ModelError(
-            item=f"encoder {str(path)!r}",
-            wanted="finite features",
-            got="NaN or infinity",
-            fix="check the network and --normalization",
-        )
+        raise _unfit(path, wanted, "NaN or infinity", "check the network and --normalization")
     return features
 
 
@@ -155,11 +186,11 @@ def _refuse_damaged(path: Path) -> None:
     except Exception:  # of many kinds: no such archive, which loading it says better
         return
     if damaged is not None:
-        raise ModelError(
-            item=f"encoder {str(path)!r}",
-            wanted="a file whose parts have the check sums (CRC-32) that they were written with",
-            got=f"another one of {damaged!r}",
-            fix="copy or download the file again: it was damaged on the way, and would make other features",
+        raise _unfit(
+            path,
+            "a file whose parts have the check sums (CRC-32) that they were written with",
+            f"another one of {damaged!r}",
+            "copy or download the file again: it was damaged on the way, and would make other features",
         )
 
 
@@ -226,18 +257,22 @@ def _refuse_pickled_parts(path: Path) -> None:
     except Exception as error:  # of many kinds: what zipfile and its decompressors raise, and JSON of another form
         raise _no_network(path, str(error) or type(error).__name__) from error
     if len(names) < 2 or not plain:
-        raise ModelError(
-            item=f"encoder {str(path)!r}",
-            wanted="an exported program whose parts are plain tensors",
-            got="an older or another format" if len(names) < 2 else "pickled parts, which can run any code",
-            fix="export it again with a current PyTorch, from plain parameters and buffers",
+        raise _unfit(
+            path,
+            "an exported program whose parts are plain tensors",
+            "an older or another format" if len(names) < 2 else "pickled parts, which can run any code",
+            "export it again with a current PyTorch, from plain parameters and buffers",
         )
 
 
 def _no_network(path: Path, got: str) -> ModelError:
-    return ModelError(
-        item=f"encoder {str(path)!r}",
-        wanted="a TorchScript network, or an exported program that ends in .pt2",
-        got=got.strip().split("\n")[0],
-        fix="weights alone are no network: save it with torch.export.save or as TorchScript",
+    return _unfit(
+        path,
+        "a TorchScript network, or an exported program that ends in .pt2",
+        got.strip().split("\n")[0],
+        "weights alone are no network: save it with torch.export.save or as TorchScript",
     )
+
+
+def _unfit(path: Path, wanted: str, got: str, fix: str) -> ModelError:
+    return ModelError(item=f"encoder {str(path)!r}", wanted=wanted, got=got, fix=fix)

@@ -14,12 +14,11 @@ from jaxtyping import Int64, UInt8
 from miue.common.errors import DataError, StorageError
 from miue.common.files import atomic_file, open_file
 from miue.common.seeds import derive_seed
-from miue.pathology.color_texture import NAME as PLAIN_ENCODER
-from miue.pathology.patch_encoders import PatchEncoder
+from miue.pathology.patch_encoders import PLAIN, PatchEncoder, open_encoder
 from miue.pathology.slides import open_slide
 from miue.pathology.stain_shifts import StainShift
 from miue.pathology.tile_files import Tiles, is_of_slide, read_attributes, read_tiles, states, write_features
-from miue.pathology.tiling import Follow, Tiling, cut_tiles, encoded_patches, is_cut_so
+from miue.pathology.tiling import Follow, Tiling, cut_tiles, encoded_patches, is_cut_so, report_corners
 
 GAP = 4  # white pixels between the patches of a picture
 
@@ -80,6 +79,24 @@ def shift_slide(path: Path, out: Path, how: SlideShift, follow: Follow = iter) -
         _write_picture(_picture_of(out), before_and_after(*shown.patches()))
     write_features(out, features, statistics, tiles, attributes)
     return len(features)
+
+
+def shift_task(slide: str, out: str, shift: Mapping[str, Any], encoder: Mapping[str, Any]) -> int:
+    """Write a shifted copy of a slide and return how many patches it has; ``shift`` as ``read_shift`` takes it."""
+    return shift_slide(Path(slide), Path(out), read_shift(shift, encoder), report_corners)
+
+
+def read_shift(shift: Mapping[str, Any], encoder: Mapping[str, Any]) -> SlideShift:
+    """Return the shift that JSON values describe.
+
+    Args:
+        shift: kind, strength, drawn_per, seed, pictures, and tiles: a folder, or arguments of ``Tiling``.
+        encoder: arguments of ``open_encoder``.
+    """
+    tiles = shift["tiles"]
+    where = Path(tiles) if isinstance(tiles, str) else Tiling(**tiles)
+    stains = StainShift(shift["kind"], shift["strength"], shift["drawn_per"])
+    return SlideShift(stains, shift["seed"], open_encoder(**encoder), where, shift["pictures"])
 
 
 def is_shifted_so(out: Path, slide: Path, how: SlideShift) -> bool:
@@ -175,7 +192,7 @@ def _refuse_other_slide(
 
 def _refuse_other_encoder(file: Path, there: Mapping[str, Any], encoder: PatchEncoder) -> None:
     """Raise where the tiling's features are of ours and of another encoder: the two could not be compared."""
-    ours = "encoder_sha256" in there or states(there, {"encoder": PLAIN_ENCODER})
+    ours = "encoder_sha256" in there or states(there, {"encoder": PLAIN})
     if ours and not states(there, {"encoder": encoder.name, **encoder.attributes}):
         raise DataError(
             item=f"features of {str(file)!r}",

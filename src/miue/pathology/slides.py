@@ -1,20 +1,21 @@
-"""Whole slide images through OpenSlide: found by id, opened with care (``pip install miue[slides]``)."""
+"""Files named after slides, and whole slide images through OpenSlide (``pip install miue[slides]``)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import UInt8
 
-from miue.common.errors import StorageError, first_few, not_readable, not_stated
+from miue.bags.names import strip_endings
+from miue.common.errors import StorageError, first_few, not_a_folder, not_readable, not_stated
 from miue.common.extras import import_extra
 from miue.common.files import open_file
 from miue.common.text import shortened
-from miue.pathology.files_by_name import FilesByName, files_with_endings
 
 SUFFIXES = (
     *(".svs", ".tif", ".tiff", ".ndpi", ".mrxs", ".scn", ".svslide", ".bif", ".vms", ".vmu", ".czi", ".dcm"),
@@ -26,6 +27,51 @@ COARSEST = 20.0
 """Widest pixel of a slide in µm (8 at 1.25×). Wider ones are of print: 353 at 72 dpi, 1,000 of vips by default."""
 OME_LENGTHS = {"nm": 1e-3, "µm": 1.0, "mm": 1e3, "cm": 1e4}
 """Units of OME-XML, in µm."""
+
+
+Files = TypeVar("Files", bound="FilesByName")
+
+
+@dataclass(frozen=True)
+class FilesByName:
+    """The files in a folder, by the names that a slide may have.
+
+    Attributes:
+        folder: that they are in.
+        by_name: the files by their names, by these without a suffix, and by what ``strip_endings`` leaves of that.
+    """
+
+    folder: Path
+    by_name: tuple[Mapping[str, Sequence[Path]], ...]
+
+    @classmethod
+    def index(cls: type[Files], folder: Path, files: Iterable[Path]) -> Files:
+        """Return these files of a folder by their names; those of one name stay in their order."""
+        by_name: tuple[dict[str, list[Path]], ...] = ({}, {}, {})
+        for file in files:
+            for named, name in zip(by_name, (file.name, file.stem, strip_endings(file.stem)), strict=True):
+                named.setdefault(name, []).append(file)
+        return cls(folder, by_name)
+
+    def named(self, slide: str) -> Sequence[Path]:
+        """Return the files of a slide: of its name, else of its name as bags are joined by names."""
+        names = (slide, slide, strip_endings(slide))
+        found = (files.get(name, ()) for files, name in zip(self.by_name, names, strict=True))
+        return next(filter(None, found), ())
+
+
+def files_with_endings(folder: Path, endings: Collection[str], wanted: str, fix: str) -> list[Path]:
+    """Return the files of a folder with one of ``endings``, in lower case, whatever the case of theirs; sorted.
+
+    Raises:
+        StorageError: no such folder, or one that may not be read; ``wanted`` and ``fix`` are for its message.
+    """
+    try:
+        if not folder.is_dir():
+            raise not_a_folder(folder, wanted, fix)
+        return sorted(file for file in folder.iterdir() if file.suffix.lower() in endings and file.is_file())
+    except OSError as error:
+        raise not_stated(error.filename or folder, error) from error
 
 
 class SlideFiles(FilesByName):

@@ -28,13 +28,16 @@ from jaxtyping import Float64, UInt8
 
 from miue.common.errors import ConfigError, unknown_name
 
-BLUR_SIGMA = {"lighter": 0.5, "light": 1.0, "strong": 2.0}
-HED_RANGE = {"lighter": 0.02, "light": 0.05, "strong": 0.2}
-JPEG_QUALITY = {"lighter": 60, "light": 30, "strong": 10}
-NOISE_DEVIATION = {"lighter": 4.0, "light": 8.0, "strong": 16.0}
-KINDS = ("blur", "hed", "jpeg", "noise")
+STRENGTHS = ("lighter", "light", "strong")
+PARAMETERS: dict[str, tuple[str, tuple[float | int, ...]]] = {
+    "blur": ("sigma_px", (0.5, 1.0, 2.0)),
+    "hed": ("hed_range", (0.02, 0.05, 0.2)),
+    "jpeg": ("jpeg_quality", (60, 30, 10)),
+    "noise": ("noise_deviation", (4.0, 8.0, 16.0)),
+}
+"""Of each kind the name of its parameter, and its value at each strength."""
+KINDS = tuple(PARAMETERS)
 DRAWN_PER = ("patch", "slide")
-STRENGTHS = tuple(BLUR_SIGMA)
 _PIXELS_AT_ONCE = 1 << 20  # whose optical densities are held at once
 
 ImageChange = Callable[[np.ndarray], np.ndarray]
@@ -138,19 +141,17 @@ class StainShift:
     drawn_per: str = "patch"
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise unknown_name("shift", self.kind, KINDS)
-        if self.strength not in STRENGTHS:
-            raise unknown_name("strength", self.strength, STRENGTHS)
-        if self.drawn_per not in DRAWN_PER:
-            raise unknown_name("unit that stains are drawn for", self.drawn_per, DRAWN_PER)
+        for what, name, known in (
+            ("shift", self.kind, KINDS),
+            ("strength", self.strength, STRENGTHS),
+            ("unit that stains are drawn for", self.drawn_per, DRAWN_PER),
+        ):
+            if name not in known:
+                raise unknown_name(what, name, known)
         if self.kind != "hed" and self.drawn_per != "patch":
-            raise ConfigError(
-                item=f"the shift {self.kind!r}",
-                wanted="no unit to draw for: nothing is drawn that a whole slide could share",
-                got=f"drawn per {self.drawn_per}",
-                fix="leave it out, or choose the kind hed",
-            )
+            wanted = "no unit to draw for: nothing is drawn that a whole slide could share"
+            item, got = f"the shift {self.kind!r}", f"drawn per {self.drawn_per}"
+            raise ConfigError(item=item, wanted=wanted, got=got, fix="leave it out, or choose the kind hed")
 
     @property
     def name(self) -> str:
@@ -158,29 +159,28 @@ class StainShift:
         return f"{self.kind}-{self.strength}" + ("-per-slide" if self.drawn_per == "slide" else "")
 
     @property
-    def parameters(self) -> dict[str, float | str]:
+    def _value(self) -> float | int:
+        return PARAMETERS[self.kind][1][STRENGTHS.index(self.strength)]
+
+    @property
+    def parameters(self) -> dict[str, float | int | str]:
         """The numbers behind kind and strength, by name."""
-        if self.kind == "blur":
-            return {"sigma_px": BLUR_SIGMA[self.strength]}
-        if self.kind == "jpeg":
-            return {"jpeg_quality": JPEG_QUALITY[self.strength]}
-        if self.kind == "noise":
-            return {"noise_deviation": NOISE_DEVIATION[self.strength]}
-        return {"hed_range": HED_RANGE[self.strength], "drawn_per": self.drawn_per}
+        drawn: dict[str, float | int | str] = {"drawn_per": self.drawn_per} if self.kind == "hed" else {}
+        return {PARAMETERS[self.kind][0]: self._value, **drawn}
 
     def of_slide(self, random: np.random.Generator) -> ImageChange:
         """Return what shifts the patches of one slide, batch after batch, in order."""
-        if self.kind == "blur":
-            return lambda images: blurred(images, BLUR_SIGMA[self.strength])
-        if self.kind == "jpeg":
-            return lambda images: compressed(images, JPEG_QUALITY[self.strength])
-        if self.kind == "noise":
-            return lambda images: with_noise(images, NOISE_DEVIATION[self.strength], random)
-        span = HED_RANGE[self.strength]
+        value = self._value
         if self.drawn_per == "slide":
-            change = draw_stain_change(span, random)
+            change = draw_stain_change(value, random)
             return lambda images: stains_changed(images, change)
-        return lambda images: stain_varied(images, span, random)
+        changes: dict[str, ImageChange] = {
+            "blur": lambda images: blurred(images, value),
+            "hed": lambda images: stain_varied(images, value, random),
+            "jpeg": lambda images: compressed(images, int(value)),
+            "noise": lambda images: with_noise(images, value, random),
+        }
+        return changes[self.kind]
 
     def __call__(
         self, images: UInt8[np.ndarray, "m H W 3"], random: np.random.Generator

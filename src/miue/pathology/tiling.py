@@ -15,7 +15,8 @@ from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 
 from miue.bags.image_statistics import image_statistics
 from miue.common.errors import DataError, out_of_range
-from miue.pathology.patch_encoders import PatchEncoder
+from miue.common.tasks import report_share
+from miue.pathology.patch_encoders import PatchEncoder, open_encoder
 from miue.pathology.slides import microns_per_pixel, open_slide, stated_widths, thumbnail
 from miue.pathology.tile_files import Tiles, is_of_slide, read_attributes, states, write_features
 
@@ -67,29 +68,29 @@ def cut_tiles(slide: Any, path: Path, tiling: Tiling) -> Tiles:
     of_slide = level0_magnification(slide, path, tiling.mpp)
     needs_mpp = stated_magnification(slide) is None
     if tiling.magnification > of_slide * 1.01:
-        raise DataError(
-            item=f"slide {str(path)!r}",
-            wanted=f"a slide scanned at {tiling.magnification:g}× or more",
-            got=f"{of_slide:g}×",
-            fix=f"pass --magnification {of_slide:g} or less",
+        raise _unfit(
+            path,
+            f"a slide scanned at {tiling.magnification:g}× or more",
+            f"{of_slide:g}×",
+            f"pass --magnification {of_slide:g} or less",
         )
     step = round(tiling.patch_px * of_slide / tiling.magnification)
     width, height = slide.dimensions
     if min(width, height) < step:
-        raise DataError(
-            item=f"slide {str(path)!r}",
-            wanted=f"room for a patch of {step} × {step} level-0 pixels",
-            got=f"a slide of {width} × {height}",
-            fix="lower --patch-px, or pass --skip-bad",
+        raise _unfit(
+            path,
+            f"room for a patch of {step} × {step} level-0 pixels",
+            f"a slide of {width} × {height}",
+            "lower --patch-px, or pass --skip-bad",
         )
     mask = tissue_mask(thumbnail(slide, LONGEST))
     coords = tissue_grid(mask, (width, height), step, tiling.tissue)
     if not len(coords):
-        raise DataError(
-            item=f"slide {str(path)!r}",
-            wanted=f"a patch of {step} level-0 pixels that is tissue to {tiling.tissue:.0%}",
-            got="none" if mask.any() else "none: no pixel has a color, by which tissue is found",
-            fix="look at the slide; lower --tissue or --patch-px, or pass --skip-bad"
+        raise _unfit(
+            path,
+            f"a patch of {step} level-0 pixels that is tissue to {tiling.tissue:.0%}",
+            "none" if mask.any() else "none: no pixel has a color, by which tissue is found",
+            "look at the slide; lower --tissue or --patch-px, or pass --skip-bad"
             if mask.any()
             else "look at the slide, which is empty or gray; leave it out, or pass --skip-bad",
         )
@@ -153,6 +154,18 @@ def tile_slide(path: Path, out: Path, tiling: Tiling, encoder: PatchEncoder, fol
     return len(features)
 
 
+def tile_task(slide: str, out: str, tiling: Mapping[str, Any], encoder: Mapping[str, Any]) -> int:
+    """Cut a slide and return how many patches it has; arguments of ``Tiling`` and ``open_encoder``."""
+    return tile_slide(Path(slide), Path(out), Tiling(**tiling), open_encoder(**encoder), report_corners)
+
+
+def report_corners(coords: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield corners of patches, and report their share to who runs the task."""
+    for number, corner in enumerate(coords):
+        report_share(number / len(coords))
+        yield corner
+
+
 def level0_magnification(slide: Any, path: Path, mpp: float | None = None) -> float:
     """Return the magnification a slide was scanned at: as it states, else 10 µm over ``mpp``.
 
@@ -164,11 +177,11 @@ def level0_magnification(slide: Any, path: Path, mpp: float | None = None) -> fl
         return stated
     if mpp is None:
         widths = stated_widths(slide)
-        raise DataError(
-            item=f"slide {str(path)!r}",
-            wanted="a stated magnification or pixel width",
-            got=f"a width of {widths[0]:.4g} µm, that of a printed picture" if widths else "neither",
-            fix="pass --mpp with its µm per pixel: about 0.25 at 40×, 0.5 at 20×",
+        raise _unfit(
+            path,
+            "a stated magnification or pixel width",
+            f"a width of {widths[0]:.4g} µm, that of a printed picture" if widths else "neither",
+            "pass --mpp with its µm per pixel: about 0.25 at 40×, 0.5 at 20×",
         )
     return 10 / mpp
 
@@ -266,3 +279,7 @@ def _pixels(begin: np.ndarray, step: int, scale: float, most: int) -> tuple[np.n
     center = np.minimum(np.floor((begin + step / 2) * scale).astype(int), most - 1)
     is_small = last <= first
     return np.where(is_small, center, first), np.where(is_small, center + 1, np.minimum(last, most))
+
+
+def _unfit(path: Path, wanted: str, got: str, fix: str) -> DataError:
+    return DataError(item=f"slide {str(path)!r}", wanted=wanted, got=got, fix=fix)

@@ -16,10 +16,9 @@ from miue.calibration import describe_flags
 from miue.common.errors import DataError, StorageError, one_of_two, unknown_name
 from miue.common.text import plural
 from miue.common.values import checked
-from miue.pathology.export.geo_parquet import write_geo_parquet
 from miue.pathology.export.geojson import Selection, regions, squares, write_geojson
 from miue.pathology.export.patches import Patches, class_names, class_number, class_numbers
-from miue.pathology.export.slide_arrays import write_slide_arrays
+from miue.pathology.export.values import write_geo_parquet, write_slide_arrays
 from miue.pathology.slides import SlideFiles, bounds_origin, microns_per_pixel, open_slide, thumbnail
 from miue.predictions.folder import Predictions
 
@@ -55,12 +54,7 @@ def all_values(
 ) -> WriteSlide:
     """Return what writes all that is predicted of a slide's patches, into the file that ``write_file`` writes."""
     names, flags = class_names(predictions), describe_flags(predictions.provenance)
-
-    def write(patches: Patches, path: Path, skipped: list[str] | None) -> int:
-        write_file(path, patches, names, flags)
-        return len(patches)
-
-    return write
+    return _writer(lambda patches, path, _: write_file(path, patches, names, flags))
 
 
 @checked()
@@ -91,13 +85,9 @@ def overlays(
         raise one_of_two("--bounds with --slides")
     names = class_names(predictions)
     chosen = class_numbers(names, classes or names)
-    files = None if slides is None else SlideFiles.at(slides)
     selection, flags = Selection(names, chosen, threshold), describe_flags(predictions.provenance)
 
-    def write(patches: Patches, path: Path, skipped: list[str] | None) -> int | None:
-        origin = bounds if files is None else _of_slide(files, patches, skipped, bounds_origin)
-        if origin is None:
-            return None
+    def write(patches: Patches, path: Path, origin: tuple[int, int]) -> int:
         metadata = {
             "slide": patches.slide,
             "patch_size_level0": patches.size,
@@ -110,7 +100,7 @@ def overlays(
         }
         return write_geojson(path, (regions if merge else squares)(patches, selection, origin), metadata)
 
-    return write
+    return _writer(write, slides, bounds_origin, bounds)
 
 
 @checked()
@@ -128,19 +118,11 @@ def maps(predictions: Predictions, *, slides: Path | None = None) -> WriteSlide:
     from miue.pathology.export.ome_tiff import SlideSize, write_ome_tiff
 
     names, flags = class_names(predictions), describe_flags(predictions.provenance)
-    files = None if slides is None else SlideFiles.at(slides)
 
     def size(slide: Any) -> SlideSize:
         return SlideSize(tuple(slide.dimensions), microns_per_pixel(slide))
 
-    def write(patches: Patches, path: Path, skipped: list[str] | None) -> int | None:
-        of_slide = None if files is None else _of_slide(files, patches, skipped, size)
-        if files is not None and of_slide is None:
-            return None
-        write_ome_tiff(path, patches, names, of_slide, flags)
-        return len(patches)
-
-    return write
+    return _writer(lambda patches, path, of: write_ome_tiff(path, patches, names, of, flags), slides, size)
 
 
 @checked()
@@ -172,21 +154,16 @@ def heatmaps(predictions: Predictions, *, class_name: str | None = None, slides:
     if class_name is not None:
         classes = dict.fromkeys(classes, class_number(names, class_name))
     flags = describe_flags(predictions.provenance)
-    files = None if slides is None else SlideFiles.at(slides)
 
     def picture(slide: Any) -> Slide:
         return Slide(thumbnail(slide, LONGEST), tuple(slide.dimensions), microns_per_pixel(slide))
 
-    def write(patches: Patches, path: Path, skipped: list[str] | None) -> int | None:
-        drawn = None if files is None else _of_slide(files, patches, skipped, picture)
-        if files is not None and drawn is None:
-            return None
+    def write(patches: Patches, path: Path, drawn: Slide | None) -> None:
         number = classes[patches.slide]
         panels = [probability_layer(names[number]), *layers]
         save_heatmap(heatmap_figure(patches, panels, number, drawn, flags), path)
-        return len(patches)
 
-    return write
+    return _writer(write, slides, picture)
 
 
 KINDS = {
@@ -214,23 +191,42 @@ def check_kinds(kinds: Iterable[str]) -> None:
             raise unknown_name("export", kind, KINDS)
 
 
-def _of_slide(files: SlideFiles, patches: Patches, skipped: list[str] | None, read: Callable[[Any], Any]) -> Any:
-    """Return what ``read`` takes from the slide of patches; None, and why in ``skipped``, where it does not serve.
+def _writer(
+    write: Callable[[Patches, Path, Any], int | None],
+    slides: Path | None = None,
+    read: Callable[[Any], Any] = microns_per_pixel,
+    otherwise: Any = None,
+) -> WriteSlide:
+    """Return what writes a slide with what ``read`` takes from its file, where a folder of slides is passed.
+
+    Args:
+        write: (patches, path, what was read) → number of objects, None for one of each patch.
+        slides: the folder.
+        read: called with the opened slide.
+        otherwise: passed in place of what was read, where there is no folder.
 
     Raises:
-        StorageError: there is no such slide, or it cannot be read.
-        DataError: patches that do not lie on it.
+        StorageError: no such folder.
     """
-    try:
-        path = files.of_slide(patches.slide)
-        with open_slide(path) as slide:
-            _refuse_patches_beside(patches, path, slide.dimensions)
-            return read(slide)
-    except (DataError, StorageError) as error:
-        if skipped is None:
-            raise
-        skipped.append(str(error))
-        return None
+    files = None if slides is None else SlideFiles.at(slides)
+
+    def write_slide(patches: Patches, path: Path, skipped: list[str] | None) -> int | None:
+        found = otherwise
+        if files is not None:
+            try:
+                file = files.of_slide(patches.slide)
+                with open_slide(file) as slide:
+                    _refuse_patches_beside(patches, file, slide.dimensions)
+                    found = read(slide)
+            except (DataError, StorageError) as error:
+                if skipped is None:
+                    raise
+                skipped.append(str(error))
+                return None
+        count = write(patches, path, found)
+        return len(patches) if count is None else count
+
+    return write_slide
 
 
 def _refuse_patches_beside(patches: Patches, path: Path, size: tuple[int, int]) -> None:

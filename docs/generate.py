@@ -115,7 +115,7 @@ def prose(command: Any) -> str:
 
 def markdown(text: str) -> str:
     """Return a text in which names of options and what Markdown would interpret are shown as they are."""
-    return re.sub(r"([*_<>\[\]])", r"\\\1", text)
+    return re.sub(r"([*_\[\]])", r"\\\1", text).replace("<", "&lt;")
 
 
 def parts() -> str:

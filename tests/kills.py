@@ -28,7 +28,7 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.io.splits.draw import make_folds
 from miue.model.recipe import Recipe
-from miue.selection.cross_validation import cross_validate
+from miue.selection import cross_validate
 
 SETTINGS = {"seed": 7, "max_epochs": 8, "learning_rate": 3e-3, "lr_patience": 1}
 ENSEMBLE = {"method": "deep-ensemble", "options": {"method.size": 3}}

@@ -97,7 +97,7 @@ def test_each_member_of_an_ensemble_acts_after_training(bags: BagDataset) -> Non
 def test_each_model_of_a_cross_validation_acts_on_its_own_training_bags(tmp_path: Path) -> None:
     from miue.io.splits.draw import make_folds
     from miue.model.recipe import Recipe
-    from miue.selection.cross_validation import cross_validate
+    from miue.selection import cross_validate
 
     bags = separable_bags(24)
     recipe = Recipe(method=others.CountsBags, settings={"max_epochs": 1})

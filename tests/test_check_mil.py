@@ -20,13 +20,13 @@ from typer.testing import CliRunner
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.checks.mil import FEWEST_TEST_BAGS, SETTINGS, MILCheck, MILTestResult
-from miue.checks.mil_bags import MIL_TESTS
 from miue.cli import app
 from miue.common.errors import ConfigError
 from miue.evaluation.auc import Auc
 from miue.evaluation.intervals import auroc_interval
 from miue.model.recipe import Recipe
+from miue.selection import MIL_TESTS, MILCheck
+from miue.selection.mil import FEWEST_TEST_BAGS, SETTINGS, MILTestResult
 
 FAST: dict[str, Any] = {"options": {"encoder.width": 32}, "settings": {"max_epochs": 12, "learning_rate": 3e-3}}
 
@@ -208,7 +208,7 @@ def test_bags_to_train_on_to_stop_by_and_to_test_on_are_draws_of_their_own_and_t
         negative = 10.0 ** -(25 + 5 * sign * bags.labels.values)
         return SimpleNamespace(bags=SimpleNamespace(probabilities=np.stack([negative, 1 - negative], 1)))
 
-    monkeypatch.setattr("miue.checks.mil.train_recipe", train)
+    monkeypatch.setattr("miue.selection.mil.train_recipe", train)
     chosen: dict[str, Any] = {"tests": ["multi-concept", "single-concept"], "settings": {"max_epochs": 7}}
     chosen |= {"train_bags": 24, "test_bags": 30, "seeds": [4, 5], "progress": False}
     found = miue.check_mil("mean", "softmax", **chosen)
@@ -239,9 +239,7 @@ def test_max_pooling_fails_and_its_one_sided_form_passes() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("method", ["softmax", "deep-ensemble"])
-def test_its_progress_counts_epochs_and_says_how_long_it_can_take(
-    method: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_its_progress_counts_epochs(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     completed = []
     update = Progress.update
 
@@ -265,7 +263,6 @@ def test_its_progress_counts_epochs_and_says_how_long_it_can_take(
     epochs = [done / members / 4 for done in range(4 * members + 1)]
     assert sorted({*completed}) == sorted({*epochs, *(1 + share for share in epochs)})
     assert completed == sorted(completed)
-    assert capsys.readouterr().err.count("the trainings take at most 0:0") == 1
 
 
 @pytest.mark.slow
@@ -284,7 +281,7 @@ def test_trainings_side_by_side_end_as_one_after_another(monkeypatch: pytest.Mon
 def test_parts_that_other_processes_cannot_build_are_refused_for_several_jobs() -> None:
     with pytest.raises(ConfigError, match="(?s)--jobs 2.*another process can import"):
         miue.check_mil(nn.Linear(16, 2), "softmax", jobs=2, progress=False)
-    with pytest.raises(ConfigError, match="(?s)--jobs.*at least 1"):
+    with pytest.raises(ConfigError, match="jobs: expected at least 1"):
         miue.check_mil("mean", "softmax", jobs=0)
 
 

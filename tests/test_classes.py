@@ -19,7 +19,7 @@ from miue.io.load import load_bags
 from miue.io.splits.draw import make_folds
 from miue.io.store.store import read_store, write_store
 from miue.model.recipe import Recipe
-from miue.selection.cross_validation import cross_validate
+from miue.selection import cross_validate
 from miue.training.fit import Run
 from miue.training.seeds import train_seeds
 from miue.training.train import train_recipe

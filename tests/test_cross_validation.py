@@ -32,9 +32,10 @@ from miue.io.splits.draw import make_folds
 from miue.io.splits.splits import Splits
 from miue.model.recipe import Recipe
 from miue.networks.encoders import MLP
-from miue.selection.comparison import compare, paired_difference
-from miue.selection.cross_validation import OpenRuns, cross_validate
-from miue.selection.summaries import FoldShares, Summaries, Value, summarize
+from miue.selection import Summaries, compare, cross_validate
+from miue.selection.comparison import paired_difference
+from miue.selection.cross_validation import OpenRuns
+from miue.selection.summaries import FoldShares, Value, summarize
 from miue.training.train import train_recipe
 
 QUICK = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())
@@ -120,7 +121,7 @@ def test_one_whose_runs_are_removed_meanwhile_says_so_and_goes_on(
 
     monkeypatch.setattr("miue.selection.cross_validation.train_recipe", removing)
     call = (bags, make_folds(bags, 3), [1], out, Recipe(settings={"max_epochs": 1}))
-    with pytest.raises(StorageError, match="fold_0.*got none: 1 of 3 outputs removed meanwhile; give the same"):
+    with pytest.raises(StorageError, match="fold_0.*got none: 1 of 3 outputs removed meanwhile"):
         cross_validate(*call, progress=False)
     assert len(cross_validate(*call, progress=False)) > 0
     assert len(trained) == 4
@@ -443,7 +444,7 @@ def test_a_comparison_shows_each_metric_and_names_what_has_no_difference(tmp_pat
         compare(folders).as_table("bag")
     with pytest.raises(ConfigError, match="metric 'accuracy'"):
         compare(folders).as_table("patients", ["accuracy"])
-    with pytest.raises(DataError, match="'a': expected folders of different names, got 2 of this name"):
+    with pytest.raises(DataError, match="'a': expected folders of different names, got 2;"):
         compare([folders[0], folders[1], folders[0]])
     with pytest.raises(ConfigError, match="several folders"):
         compare([])
@@ -463,30 +464,28 @@ def test_a_p_value_is_that_of_both_sides() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "got"),
     [
-        (lambda rows: [*rows, rows[0]], "each metric once, got accuracy of bags twice in fold 0, seed 1"),
-        (
-            lambda rows: rows[1:],
-            "every metric in each of 3 folds of every seed, got no accuracy of bags in fold 0",
-        ),
-        (lambda rows: [*rows, "3,1,bags,nll,0.5"], "the 3 folds of splits.csv, got fold 3, seed 1"),
-        (lambda rows: [*rows, "0,1,bags,other,inf"], "got NaN or infinity"),
+        (lambda rows: [*rows, rows[0]], "accuracy, nll, accuracy in fold 0, seed 1"),
+        (lambda rows: rows[1:], "nll in fold 0, seed 1"),
+        (lambda rows: [*rows, "3,1,bags,nll,0.5"], "nll in fold 3, seed 1"),
+        (lambda rows: [*rows, "0,1,bags,other,inf"], "NaN or infinity"),
         (lambda rows: [*rows, "0,1,bags,ood_x_auroc,0.5", "2,1,patients,nll,0.5"], None),
     ],
 )
 def test_runs_that_are_not_whole_are_named(
-    change: Callable[[list[str]], list[str]], said: str | None, tmp_path: Path
+    change: Callable[[list[str]], list[str]], got: str | None, tmp_path: Path
 ) -> None:
     runs = [(fold, 1, "bags", metric, 0.5) for fold in range(3) for metric in ("accuracy", "nll")]
     folder = write_cross_validation(tmp_path / "cv", runs)
     heading, *rows = (folder / "runs.csv").read_text().splitlines()
     (folder / "runs.csv").write_text("\n".join([heading, *change(rows)]))
-    if said is None:  # what is out of distribution, or a level, may be there in some folds alone
+    if got is None:  # what is out of distribution, or a level, may be there in some folds alone
         assert compare([folder])[0].summaries["bags", "ood_x_auroc"].runs == 1
         return
-    with pytest.raises(StorageError, match=said):
+    with pytest.raises(StorageError) as raised:
         compare([folder])
+    assert raised.value.got == got
 
 
 def test_splits_of_a_comparison_need_folds_with_bags_to_train_on(tmp_path: Path) -> None:
@@ -581,8 +580,6 @@ def test_cross_validations_stand_side_by_side(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     with pytest.raises(StorageError, match="a finished cross-validation"):
         compare([tmp_path / "x"])
-    with pytest.raises(DataError, match="2 of this name"):
-        compare([tmp_path / "a", tmp_path / "a"])
     assert isinstance(CliRunner().invoke(app, [*words, "--level", "bag", "--overwrite"]).exception, ConfigError)
 
 
@@ -606,10 +603,6 @@ def test_a_metric_that_is_undefined_in_some_folds_says_of_how_many_runs_it_is(tm
     assert "undefined" not in compare([tmp_path / "c", tmp_path / "a"]).as_table(metrics=["accuracy"]).notes[0]
 
 
-def drop(lines: list[str], part: str) -> list[str]:
-    return [line for line in lines if part not in line]
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("damage", "said"),
@@ -619,17 +612,7 @@ def drop(lines: list[str], part: str) -> list[str]:
             lambda lines: "\n".join(lines).replace("nll", "é").encode("latin-1"),
             "line [0-9]+: expected text in UTF-8",
         ),
-        (
-            lambda lines: "\n".join(lines[: len(lines) // 2]).encode(),
-            "expected every metric in each of 2 folds of every seed",
-        ),
-        (lambda lines: "\n".join(drop(lines, "0,1,bags,nll")).encode(), "no nll of bags in fold 0, seed 1"),
-        (
-            lambda lines: "\n".join([*lines, lines[1]]).encode(),
-            "expected each metric once, got accuracy of bags twice",
-        ),
-        (lambda lines: "\n".join([*lines, "7,1,bags,nll,1.0"]).encode(), "of splits.csv, got fold 7, seed 1"),
-        (lambda lines: "\n".join([*lines, "0,1,bags,other,inf"]).encode(), "got NaN or infinity"),
+        (lambda lines: "\n".join(lines[: len(lines) // 2]).encode(), "of bags once in 2 folds of every seed"),
         (
             lambda lines: "\n".join(["fold,seed,level", "0,1,bags"]).encode(),
             "columns fold, seed, level, metric, value",

@@ -17,7 +17,7 @@ import miue
 from miue.model.config import TrainingConfig
 from miue.model.defaults import MOST_INSTANCES, settings_by_size
 from miue.model.recipe import Recipe
-from miue.selection.cross_validation import cross_validate
+from miue.selection import cross_validate
 from miue.training.plan import Plan
 
 BRIEF = {"max_epochs": 2, "stop_patience": 2}

@@ -23,8 +23,7 @@ from miue.common.tasks import LOCAL, Executor, Shard
 from miue.io.handover import describe_bags, find_bags_again
 from miue.io.splits.draw import make_folds
 from miue.model.recipe import Recipe
-from miue.selection.cross_validation import cross_validate
-from miue.selection.summaries import Summaries
+from miue.selection import Summaries, cross_validate
 from miue.training.job import Job, handed_over, read_job
 
 QUICK = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 2}, distances=())

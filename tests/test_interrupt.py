@@ -185,7 +185,7 @@ def test_an_interrupt_of_what_is_written_piece_by_piece_says_what_is_there(
                 run(*monitoring)
     run(*monitoring)
     checking = ["check", "vanishing", model, store, "--out", tmp_path / "vanishing", "--quiet"]
-    monkeypatch.setattr("miue.checks.vanishing.check_vanishing", interrupt)
+    monkeypatch.setattr("miue.selection.vanishing.check_vanishing", interrupt)
     with pytest.raises(Interrupted, match="^finished refits are kept in .*; the same command goes on$"):
         run(*checking)
 

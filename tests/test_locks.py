@@ -25,7 +25,7 @@ from miue.common.tasks import Task, run_tasks
 from miue.io.splits.draw import make_folds
 from miue.io.store.pack import pack
 from miue.model.recipe import Recipe
-from miue.selection.cross_validation import cross_validate
+from miue.selection import cross_validate
 
 HOLD = """
 import sys, time

@@ -28,8 +28,7 @@ from miue.predictions.folder import Predictions, read_predictions
 from miue.predictions.table import PredictionTable
 from miue.report.levels import Resampling
 from miue.report.report import write_report
-from miue.selection.comparison import compare
-from miue.selection.cross_validation import cross_validate
+from miue.selection import compare, cross_validate
 from miue.selection.summaries import FoldShares, Value, is_share, summarize
 
 

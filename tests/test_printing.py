@@ -19,8 +19,7 @@ from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.distributions import Categorical
 from miue.io.loaded import LoadedBags
 from miue.predictions.table import PredictionTable
-from miue.selection.comparison import Compared, Comparison, Difference
-from miue.selection.summaries import Summaries, Summary
+from miue.selection import Compared, Comparison, Difference, Summaries, Summary
 
 SUMMARIES = Summaries(
     Summary("bags", metric, 2, 0.91234, 0.01, 0.88, 0.94)

@@ -25,7 +25,7 @@ from miue.io.splits.draw import make_folds
 from miue.model.config import TrainingConfig
 from miue.model.defaults import settings_by_size
 from miue.model.recipe import Recipe
-from miue.selection.cross_validation import cross_validate
+from miue.selection import cross_validate
 from miue.training.callbacks import BestWeights
 from miue.training.module import optimizer_and_schedule
 

@@ -27,7 +27,7 @@ from miue.model.recipe import Recipe
 from miue.predictions import part_writer, stream
 from miue.predictions.stream import PredictionStream
 from miue.predictions.table import PredictionTable
-from miue.selection.cross_validation import cross_validate
+from miue.selection import cross_validate
 
 
 def streamed(sizes: list[int], after: Callable[[int], None] = lambda number: None) -> PredictionStream:

@@ -23,7 +23,7 @@ from miue.io.splits.draw import make_folds
 from miue.io.store import write_store
 from miue.model.config import TrainingConfig
 from miue.model.recipe import Recipe
-from miue.selection.cross_validation import cross_validate
+from miue.selection import cross_validate
 from miue.training.callbacks import EpochLog
 from miue.training.fit import Run
 from miue.training.seeds import train_seeds

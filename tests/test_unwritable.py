@@ -41,7 +41,7 @@ from miue.model.recipe import Recipe
 from miue.pathology.export.folders import export
 from miue.pathology.tile_files import Tiles, read_tiles, write_features
 from miue.predictions.folder import Predictions
-from miue.selection.cross_validation import cross_validate
+from miue.selection import cross_validate
 from miue.training.run_folder import IfExists, clear_run
 from miue.training.trackers import Tracking, opened_loggers
 

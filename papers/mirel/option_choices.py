@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.checks.mil import SETTINGS as CHECK_SETTINGS
-from miue.checks.mil_bags import MIL_TESTS
 from miue.datasets.digits import digits_bags
 from miue.datasets.gaussian import gaussian_bags
 from miue.datasets.mnist import mnist_bags
 from miue.datasets.musk import musk_bags
 from miue.pathology.patch_encoders import color_texture
+from miue.selection import MIL_TESTS
+from miue.selection.mil import SETTINGS as CHECK_SETTINGS
 from papers.mirel.mitoses.bags import scanned_slides
 from papers.mirel.nuclei.bags import nuclei_bags
 from papers.mirel.nuclei.experiment import ENCODER, OPTIONS, SETTINGS, fold_of

@@ -21,8 +21,6 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.calibration import PredictionSetGoal as PredictionSetGoal
     from miue.calibration import calibrate as calibrate
     from miue.calibration import decide as decide
-    from miue.checks import check_mil as check_mil
-    from miue.checks import check_vanishing as check_vanishing
     from miue.common.errors import MiueError as MiueError
     from miue.distributions import Categorical as Categorical
     from miue.distributions import Dirichlet as Dirichlet
@@ -46,8 +44,10 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.predictions.folder import read_predictions as read_predictions
     from miue.report.report import write_report as write_report
     from miue.scores import DISTANCES as DISTANCES
-    from miue.selection.comparison import compare as compare
-    from miue.selection.cross_validation import cross_validate as cross_validate
+    from miue.selection import check_mil as check_mil
+    from miue.selection import check_vanishing as check_vanishing
+    from miue.selection import compare as compare
+    from miue.selection import cross_validate as cross_validate
     from miue.sklearn.classifier import MILUncertaintyClassifier as MILUncertaintyClassifier
     from miue.training.train import train as train
 
@@ -77,11 +77,11 @@ _PUBLIC = {
     "Segments": "miue.bags.segments",
     "TrainingConfig": "miue.model.config",
     "calibrate": "miue.calibration",
-    "check_mil": "miue.checks",
-    "check_vanishing": "miue.checks",
+    "check_mil": "miue.selection",
+    "check_vanishing": "miue.selection",
     "concatenate": "miue.bags.concatenate",
-    "compare": "miue.selection.comparison",
-    "cross_validate": "miue.selection.cross_validation",
+    "compare": "miue.selection",
+    "cross_validate": "miue.selection",
     "decide": "miue.calibration",
     "evaluate": "miue.evaluation",
     "export": "miue.pathology.export.folders",

@@ -73,8 +73,8 @@ def check_mil(
 
     Example: miue check mil --network one-sided-attention --method softmax
     """
-    from miue.checks import check_mil as check
-    from miue.checks.mil_bags import MIL_TESTS
+    from miue.selection import MIL_TESTS
+    from miue.selection import check_mil as check
 
     recipe = make_recipe(network, method, encoder, setting, ["none"], {})
     result = check(

@@ -69,8 +69,8 @@ def check_vanishing(
 
     Example: miue check vanishing run store --out vanishing --jobs 2
     """
-    from miue.checks.vanishing import check_vanishing as check
     from miue.model.folder import read_config
+    from miue.selection import check_vanishing as check
 
     check_order(run, bags)
     where = make_executor(executor, jobs, address)

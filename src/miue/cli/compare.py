@@ -15,7 +15,7 @@ from miue.common.outputs import refuse_existing
 from miue.common.text import ResultTable, escape_markdown, say_json
 
 if TYPE_CHECKING:
-    from miue.selection.comparison import Compared
+    from miue.selection import Compared
 
 CSV, MARKDOWN = ".csv", ("", ".md", ".markdown", ".txt")
 NUMBERS = ("name", "level", "metric", "runs", "mean", "std", "low", "high", "difference", "p")
@@ -59,7 +59,7 @@ def compare(
     """
     from miue.common.files import atomic_file
     from miue.common.tables import write_rows
-    from miue.selection.comparison import compare as compare_folders
+    from miue.selection import compare as compare_folders
 
     if out is not None:
         _check_kind(out)

@@ -99,7 +99,7 @@ def cross_validate(
     """
     from miue.common.tasks import parse_shard
     from miue.io.splits.draw import make_folds
-    from miue.selection.cross_validation import cross_validate as run
+    from miue.selection import cross_validate as run
 
     where = make_executor(executor, jobs, address)
     part = None if shard is None else parse_shard(shard)

@@ -1,1 +1,25 @@
-"""Choosing between models: cross-validation and its comparison."""
+"""Choosing between models: cross-validation, its comparison, and checks of what a model learns."""
+
+from __future__ import annotations
+
+from miue.selection.comparison import Compared, Comparison, Difference, compare
+from miue.selection.cross_validation import cross_validate
+from miue.selection.mil import MILCheck, check_mil
+from miue.selection.mil_bags import MIL_TESTS
+from miue.selection.summaries import Summaries, Summary
+from miue.selection.vanishing import Vanishing, check_vanishing
+
+__all__ = [
+    "MIL_TESTS",
+    "Compared",
+    "Comparison",
+    "Difference",
+    "MILCheck",
+    "Summaries",
+    "Summary",
+    "Vanishing",
+    "check_mil",
+    "check_vanishing",
+    "compare",
+    "cross_validate",
+]

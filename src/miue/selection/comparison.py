@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from miue.common.errors import DataError, StorageError, first_repeated, not_a_folder, unknown_name, wrong_type
+from miue.common.errors import StorageError, first_repeated, not_a_folder, repeated, unknown_name, wrong_type
 from miue.common.extras import import_extra
 from miue.common.files import name_of
 from miue.common.tables import read_text_columns
@@ -28,10 +28,7 @@ NOTE = (
     "Mean over folds ± standard deviation over runs, shares in %; in brackets the difference to the first row on "
     "the same folds and its p-value."
 )
-FEWER_RUNS = (
-    " A metric that is undefined in some runs has its mean over the others, whose number is in the cell, and its "
-    "difference over the folds where both have it."
-)
+FEWER_RUNS = " A metric that is undefined in some runs has its mean and difference over the others."
 
 
 @dataclass(frozen=True)
@@ -165,18 +162,12 @@ def compare(folders: Sequence[Path | str], *, metrics: Mapping[str, OwnMetric] |
     read = [_read(Path(folder), own) for folder in listed]
     names = [one.name for one in read]
     if (twice := first_repeated(names)) is not None:
-        raise DataError(
-            item=f"cross-validation {twice!r}",
-            wanted="folders of different names",
-            got=f"{names.count(twice)} of this name",
-            fix="rename one, or name each once",
-        )
-    first = read[0]
-    compared = []
+        raise repeated(f"cross-validation {twice!r}", "folders of different names", names.count(twice))
+    first, compared = read[0], []
     for one in read:
-        summaries = {(s.level, s.metric): s for s in summarize(one.values, one.shares)}
         same = one.tests == first.tests
         pairs = _differences(one, first) if same and one is not first else {}
+        summaries = {(s.level, s.metric): s for s in summarize(one.values, one.shares)}
         compared.append(Compared(one.name, summaries, pairs, same))
     return Comparison(compared)
 
@@ -290,34 +281,21 @@ def _values(path: Path, folds: int) -> list[Value]:
         raise _damaged(path, "columns fold, seed, level, metric, value", str(error)) from error
     if not all(one.value is None or math.isfinite(one.value) for one in values):
         raise _damaged(path, "finite values, or none where a metric is undefined", "NaN or infinity")
-    rows_of: dict[tuple[int, int], set[tuple[str, str]]] = {}
+    metrics_of: dict[tuple[int, int], list[tuple[str, str]]] = {
+        (seed, fold): [] for seed in sorted({one.seed for one in values}) for fold in range(folds)
+    }
     for one in values:
-        metrics = rows_of.setdefault((one.seed, one.fold), set())
-        if (one.level, one.metric) in metrics:
-            raise _damaged(
-                path, "each metric once", f"{one.metric} of {one.level} twice in {_run(one.seed, one.fold)}"
-            )
-        metrics.add((one.level, one.metric))
-    wanted = max(({key for key in rows if _in_every_run(key)} for rows in rows_of.values()), key=len)
-    for seed in {one.seed for one in values}:
-        for fold in range(folds):
-            missing = sorted(wanted - rows_of.pop((seed, fold), set()))
-            if missing:
-                got = f"no {missing[0][1]} of {missing[0][0]} in {_run(seed, fold)}"
-                raise _damaged(path, f"every metric in each of {folds} folds of every seed", got)
-    if rows_of:
-        raise _damaged(path, f"the {folds} folds of splits.csv", _run(*next(iter(rows_of))))
+        metrics_of.setdefault((one.seed, one.fold), []).append((one.level, one.metric))
+    in_all = {  # what is out of distribution may differ among folds
+        run: {name for level, name in keys if level == "bags" and not name.startswith("ood_")}
+        for run, keys in metrics_of.items()
+    }
+    wanted = max(in_all.values(), key=len)
+    for (seed, fold), keys in metrics_of.items():
+        if fold >= folds or len(set(keys)) < len(keys) or in_all[seed, fold] != wanted:
+            got = f"{', '.join(name for _, name in keys) or 'none'} in fold {fold}, seed {seed}"
+            raise _damaged(path, f"{', '.join(sorted(wanted))} of bags once in {folds} folds of every seed", got)
     return values
-
-
-def _in_every_run(key: tuple[str, str]) -> bool:
-    """Return whether a metric is there for every run: what is out of distribution may differ among folds."""
-    level, metric = key
-    return level == "bags" and not metric.startswith("ood_")
-
-
-def _run(seed: int, fold: int) -> str:
-    return f"fold {fold}, seed {seed}"
 
 
 def _damaged(path: Path, wanted: str, got: str) -> StorageError:

@@ -14,7 +14,7 @@ from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.fingerprint import fingerprint
 from miue.common.devices import torch_device
 from miue.common.digests import is_sealed, sealed
-from miue.common.errors import ConfigError, StorageError, lacking
+from miue.common.errors import StorageError, lacking, out_of_range
 from miue.common.files import make_folder, read_json, remove_temporaries, write_json
 from miue.common.folder_kinds import CROSS_VALIDATION
 from miue.common.locks import locked
@@ -38,6 +38,7 @@ from miue.training.train import train_recipe
 MARK = CROSS_VALIDATION.shown_by[0]
 
 DEFAULT = Recipe()
+REMOVE = "remove the file; the same command evaluates this run again"
 
 
 @checked(place=place_in_recipe)
@@ -79,18 +80,8 @@ def cross_validate(
         DataError: a fold that cannot be trained or tested on.
         StorageError: another process writes ``out``, or it cannot be written.
     """
-    with open_runs(
-        bags,
-        splits,
-        seeds,
-        Path(out),
-        recipe,
-        executor=executor,
-        shard=shard,
-        trackers=trackers,
-        device=device,
-        progress=progress,
-    ) as runs:
+    shared: dict[str, Any] = {"trackers": trackers, "device": device, "progress": progress}
+    with open_runs(bags, splits, seeds, Path(out), recipe, executor=executor, shard=shard, **shared) as runs:
         run_tasks(runs.tasks, executor, doing="cross-validating", unit="runs", progress=progress)
         return runs.write_tables()
 
@@ -143,16 +134,10 @@ def open_runs(
     """
     check_dataset(bags)
     if not seeds or len(set(seeds)) < len(seeds):
-        wanted, got = "at least one, each once", ", ".join(map(str, seeds)) or "none"
-        raise ConfigError(item="seeds", wanted=wanted, got=got, fix="pass different numbers, such as [1, 2, 3]")
+        raise out_of_range("seeds", "different numbers, such as [1, 2, 3]", list(seeds))
     folds = [splits.assign(bags, fold) for fold in range(len(splits))]
     if not any(fold.split("test").labels.known.any() for fold in folds):
-        raise lacking(
-            f"the test bags of {splits.source!r}",
-            "at least one with a label",
-            "label bags that are tested on (--labels TABLE, in Python "
-            "load_bags(labels=TABLE)); cross-validation counts how often they are right",
-        )
+        raise lacking(f"the test bags of {splits.source!r}", "at least one with a label", "label some of them")
     torch_device(device)
     check_trackers(trackers, out)
     if progress:
@@ -219,14 +204,13 @@ def _values(out: Path, fold: int, seed: int) -> Iterator[Value]:
     """Yield the metrics of a run.
 
     Raises:
-        StorageError: a file of none, of another run, or with other metrics than were written.
+        StorageError: a damaged file, or one of another run.
     """
     path = _evaluation(out, fold, seed)
     content = read_json(path, what="metrics of a run")
     if not is_sealed(content) or (content["fold"], content["seed"]) != (fold, seed):
         wanted, got = f"what was written of fold {fold}, seed {seed}", "another content"
-        fix = "remove the file; the same command evaluates this run again"
-        raise StorageError(item=f"metrics {str(path)!r}", wanted=wanted, got=got, fix=fix)
+        raise StorageError(item=f"metrics {str(path)!r}", wanted=wanted, got=got, fix=REMOVE)
     for row in content["metrics"]:
         yield Value(fold, seed, row["level"], row["metric"], row["value"])
 

@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
 
 from miue.bags.dataset import BagDataset, check_dataset
-from miue.checks.slope import Slope, fit_slope
 from miue.common.errors import DataError, lacking
 from miue.common.files import make_folder
 from miue.common.tables import write_rows
@@ -19,6 +18,7 @@ from miue.common.tasks import LOCAL, Executor, run_tasks
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import checked
 from miue.distributions.measures import MEASURES
+from miue.evaluation.intervals import wide_shares
 from miue.io.splits.splits import Splits
 from miue.model.folder import SavedConfig, check_companions, read_config
 from miue.model.recipe import Recipe
@@ -30,6 +30,95 @@ SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)
 EPOCHS = ("max_epochs", "stop_patience", "lr_patience")
 FILE = "vanishing.csv"
 ENOUGH_PATIENTS = 5  # held the slope in 93 % of simulations, 87 % where values are skewed; three in 76 %
+LOG_VOLUME = "differential_entropy"
+KINDS = {"total": "total", "data": "aleatoric", "model": "epistemic"}
+
+
+@dataclass(frozen=True)
+class Slope:
+    """How one uncertainty measure of the same bags changes with the number of training bags.
+
+    Attributes:
+        measure: its name.
+        kind: "total", "aleatoric" or "epistemic".
+        means: over bags and seeds, at each number of training bags.
+        slope: change of the mean per doubling of the training bags, by least squares over log2 of their number.
+        low: lower end of its 95 % interval over bags; training is not drawn again.
+        high: upper end.
+    """
+
+    measure: str
+    kind: str
+    means: tuple[float, ...]
+    slope: float
+    low: float
+    high: float
+
+    @property
+    def left(self) -> float | None:
+        """The last mean as a share of the first; None where the first is not above zero.
+
+        A differential entropy h, which can be below zero, is the log of a volume: the share is that of exp h.
+        """
+        first, last = self.means[0], self.means[-1]
+        if self.measure == LOG_VOLUME:
+            return float(np.exp(last - first))
+        return last / first if first > 0 else None
+
+    @property
+    def verdict(self) -> str:
+        """Whether it falls, with the whole interval below zero; hardly if more than half is left even so."""
+        if self.high >= 0:
+            return "does not fall"
+        return "hardly falls" if self.left is not None and self.left > 0.5 else "falls"
+
+    def _rise(self, sizes: Sequence[int]) -> str:
+        """Return from where it rises again, if by more than a tenth of what it had fallen by."""
+        at = int(np.argmin(self.means))
+        first, lowest, last = self.means[0], self.means[at], self.means[-1]
+        rises = self.high < 0 and last - lowest > 0.1 * (first - lowest)
+        return f", rising again from {lowest:.4g} with {sizes[at]}" if rises else ""
+
+    def sentence(self, sizes: Sequence[int]) -> str:
+        """Return what was measured in one sentence."""
+        first, last = self.means[0], self.means[-1]
+        whole = "the volume that it is the log of" if self.measure == LOG_VOLUME else "it"
+        remains = f", {self.left:.0%} of {whole}" if self.left is not None and 0 < self.left < 1 else ""
+        return (
+            f"{self.measure} ({self.kind}) {self.verdict} with data: {first:.4g} with {sizes[0]} training bags, "
+            f"{last:.4g} with {sizes[-1]}{remains}{self._rise(sizes)}; {self.slope:+.3g} per doubling "
+            f"(95 % interval {self.low:+.3g} to {self.high:+.3g})."
+        )
+
+
+def fit_slope(
+    name: str,
+    values: Float64[np.ndarray, "sizes bags"],
+    doublings: Float64[np.ndarray, "sizes"],
+    owners: Shaped[np.ndarray, "bags"],
+    resamples: int,
+    seed: int,
+) -> Slope:
+    """Return the slope of the mean of one measure, which is the mean of the bags' own slopes.
+
+    Its interval is between percentiles that are wider where owners are few (``wide_shares``).
+
+    Args:
+        name: of the measure.
+        values: of each bag, at each number of training bags.
+        doublings: log2 of these numbers.
+        owners: of each bag, such as its patient, at least two; they are drawn again as a whole.
+        resamples: of the bootstrap.
+        seed: of its draws.
+    """
+    centered = doublings - doublings.mean()
+    of_bags = centered @ values / (centered @ centered)
+    _, of_owner = np.unique(owners.astype(str), return_inverse=True)
+    sums, counts = np.bincount(of_owner, of_bags), np.bincount(of_owner)
+    drawn = np.random.default_rng(seed).integers(len(sums), size=(resamples, len(sums)))
+    low, high = np.quantile(sums[drawn].sum(1) / counts[drawn].sum(1), wide_shares(len(sums)))
+    means = tuple(float(mean) for mean in values.mean(1))
+    return Slope(name, KINDS[MEASURES[name].kind], means, float(of_bags.mean()), float(low), float(high))
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,20 +151,15 @@ class Vanishing(PrintsAsTable):
         ]
         heading = ("mean of", "kind", *(f"n = {size}" for size in self.sizes), "per doubling", "95 % interval")
         first, last = self.sizes[0], self.sizes[-1]
+        few = f"The bags are of {self.patients} patients, too few for a 95 % interval."
         notes = (
             f"n training bags; {self.bags} other bags, the same for all n. The interval is over these bags, for "
             "the trainings that were run. An epistemic uncertainty that vanishes as 1/n has "
             f"{100 * first / last:.0f} % of that at n = {first} left at n = {last}.",
-            *self._caveats,
+            *([few] if self.patients < ENOUGH_PATIENTS else []),
             *(one.sentence(self.sizes) for one in self.slopes),
         )
         return (ResultTable(heading, tuple(rows), notes),)
-
-    @property
-    def _caveats(self) -> tuple[str, ...]:
-        """That few patients give few different resamples, so that intervals are narrower than they should be."""
-        few = f"The bags are of {self.patients} patients, too few for a 95 % interval."
-        return (few,) if self.patients < ENOUGH_PATIENTS else ()
 
     def save_table(self, path: Path | str) -> None:
         """Write a row for each measure.
@@ -151,7 +235,9 @@ def check_vanishing(
         refits = []
         for subset, size, folder in zip(subsets, sizes, folders, strict=True):
             splits = Splits("the run", ({**others, **dict.fromkeys(names[train][subset], "train")},))
-            scaled = _scale_epochs(recipe, sizes[-1] / size)
+            factor = sizes[-1] / size
+            epochs = {name: round(recipe.settings[name] * factor) for name in EPOCHS}
+            scaled = replace(recipe, settings={**recipe.settings, **epochs})
             runs = open_runs(
                 bags, splits, chosen, folder, scaled, executor=executor, device=device, progress=progress
             )
@@ -182,12 +268,9 @@ def _training_subsets(
     sizes = [int(subset.sum()) for subset in subsets]
     fewest = min(np.unique(labels[subsets[0]], return_counts=True)[1])
     if len(set(sizes)) < len(SHARES) or fewest < 2:
-        raise DataError(
-            item="training bags of the run",
-            wanted="so many that an eighth of them holds 2 of each class",
-            got=f"{', '.join(map(str, sizes))} bags in the parts n/8, n/4, n/2 and n",
-            fix="train on more bags first",
-        )
+        wanted = "so many that an eighth of them holds 2 of each class"
+        got, fix = f"{', '.join(map(str, sizes))} bags in n/8, n/4, n/2 and n", "train on more bags first"
+        raise DataError(item="training bags of the run", wanted=wanted, got=got, fix=fix)
     return subsets
 
 
@@ -227,12 +310,9 @@ def _rows_of_parts(
     train, validation = np.flatnonzero(of_bag == "train"), np.flatnonzero(of_bag == "validation")
     wanted, found = (saved.training.training_bags, saved.training.validation_bags), (len(train), len(validation))
     if found != wanted:
-        raise DataError(
-            item="the bags",
-            wanted=f"the {wanted[0]} training and {wanted[1]} validation bags of the run",
-            got=f"{found[0]} and {found[1]} of them",
-            fix="pass the bags that the run was trained on, with others to predict",
-        )
+        said = f"the {wanted[0]} training and {wanted[1]} validation bags of the run"
+        got, fix = f"{found[0]} and {found[1]} of them", "pass the bags of the run, with others to predict"
+        raise DataError(item="the bags", wanted=said, got=got, fix=fix)
     used = parts.or_of_their_patients("train", "validation")
     free = np.array([name not in used for name in bags.ids]) & ~bags.is_ood.out_of_distribution
     in_test = np.array([split == "test" for split in bags.splits])
@@ -240,12 +320,8 @@ def _rows_of_parts(
     if not len(test):
         raise lacking("bags to predict", "bags that the run did not learn from", "add test bags to the data")
     if len(set(np.array(bags.patient_groups, object)[test])) < 2:
-        raise DataError(
-            item="bags to predict",
-            wanted="bags of two patients or more, since one alone gives no interval",
-            got=f"{plural(len(test), 'bag')} of one",
-            fix="add test bags of other patients to the data",
-        )
+        got, fix = f"{plural(len(test), 'bag')} of one", "add test bags of other patients to the data"
+        raise DataError(item="bags to predict", wanted="bags of two patients or more", got=got, fix=fix)
     return train, validation, test
 
 
@@ -255,18 +331,10 @@ def _recipe(saved: SavedConfig, *, trust: bool) -> Recipe:
     Raises:
         ModelError: a part that is not of miue, or the members of an ensemble are not, without trust.
     """
-    model = saved.model
-    model.parts(trust=trust)
-    network, method, encoder = (
-        component.import_path or component.name for component in (model.network, model.method, model.encoder)
-    )
-    return Recipe(network, method, encoder, model.options(), (), saved.training.settings)
-
-
-def _scale_epochs(recipe: Recipe, factor: float) -> Recipe:
-    """Return the recipe with as many updates for fewer bags: all that counts epochs is multiplied."""
-    epochs = {name: round(recipe.settings[name] * factor) for name in EPOCHS}
-    return replace(recipe, settings={**recipe.settings, **epochs})
+    saved.model.parts(trust=trust)
+    components = (saved.model.network, saved.model.method, saved.model.encoder)
+    parts = [component.import_path or component.name for component in components]
+    return Recipe(*parts, saved.model.options(), (), saved.training.settings)
 
 
 def _uncertainties(folder: Path, seeds: Sequence[int]) -> dict[str, Float64[np.ndarray, "bags"]]:

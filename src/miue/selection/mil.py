@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from rich.progress import Progress, TaskID
 
-from miue.checks.mil_bags import MIL_TESTS, MILTest
 from miue.common.errors import out_of_range, unknown_name
 from miue.common.files import read_json, write_json
 from miue.common.seeds import derive_seed
 from miue.common.tasks import Executor, Task, run_tasks, shares_shown
-from miue.common.text import PrintsAsTable, ResultTable, bar, literal
+from miue.common.text import PrintsAsTable, ResultTable, bar
 from miue.common.values import Option, checked
 from miue.evaluation.auc import LEVEL, Auc
-from miue.model.model import Model
 from miue.model.part import PartLike, find_part
 from miue.model.recipe import DEFAULT_ENCODER, DEFAULT_METHOD, DEFAULT_NETWORK, Recipe
-from miue.training.callbacks import format_time
+from miue.selection.mil_bags import MIL_TESTS
 from miue.training.fit import Run
 from miue.training.train import train_recipe
 
@@ -195,13 +191,13 @@ def _check_arguments(tests: Sequence[str], train_bags: int, test_bags: int, seed
 
 def _one_after_another(recipe: Recipe, trainings: Sequence[dict[str, Any]], progress: bool) -> list[Pair]:
     """Return the AUCs of each training; the bar moves by epochs."""
-    pairs = []
+    pairs: list[Pair] = []
     with bar("trainings", shown=progress) as shown:
         task = shown.add_task("checking", total=len(trainings))
-        for done, training in enumerate(trainings):
-            with shares_shown(_progress_within(shown, task, done, len(trainings))):
+        for training in trainings:
+            with shares_shown(lambda share: shown.update(task, completed=len(pairs) + share)):
                 pairs.append(_train_and_test(recipe, **training))
-            shown.update(task, completed=done + 1)
+            shown.update(task, completed=len(pairs))
     return pairs
 
 
@@ -215,7 +211,7 @@ def _side_by_side(recipe: Recipe, trainings: Sequence[dict[str, Any]], jobs: int
         for number, training in enumerate(trainings):
             name, part = f"{training['test']}, seed {training['seed']}", Path(folder) / f"{number}.json"
             arguments = {"recipe": described, "training": training, "part": str(part)}
-            tasks.append(Task(name, "miue.checks.mil:run_training", arguments, part))
+            tasks.append(Task(name, "miue.selection.mil:run_training", arguments, part))
         run_tasks(tasks, executor, doing="checking", unit="trainings", progress=progress)
         found = [read_json(task.part, what="AUCs") for task in tasks]
     return [(Auc(**pair["as_trained"]), Auc(**pair["shifted"])) for pair in found]
@@ -227,29 +223,6 @@ def run_training(recipe: Mapping[str, Any], training: Mapping[str, Any], part: s
     write_json(Path(part), {"as_trained": asdict(as_trained), "shifted": asdict(shifted)})
 
 
-def _progress_within(shown: Progress, task: TaskID, done: int, total: int) -> Callable[[float], None]:
-    """Return what moves the bar by the share of a training; after the first epoch it says how long all can take.
-
-    That line is also written where standard error is a file, in which no bar moves.
-
-    Args:
-        shown: the bar.
-        task: of the bar.
-        done: trainings before this one.
-        total: trainings in all.
-    """
-    times = [time.perf_counter()]
-
-    def show(share: float) -> None:
-        shown.update(task, completed=done + share)
-        times.append(time.perf_counter())
-        if done == 0 and len(times) == 3 and not shown.disable:  # the start, 0 epochs, 1 epoch
-            most = format_time((times[2] - times[1]) * total / share)
-            shown.console.print(literal(f"the trainings take at most {most}, with this computer as busy as it is"))
-
-    return show
-
-
 def _train_and_test(recipe: Recipe, test: str, seed: int, train_bags: int, test_bags: int, device: str) -> Pair:
     """Train on bags in which the easy rule is right; return the AUCs of others like them and of shifted ones."""
     chosen = MIL_TESTS[test]
@@ -257,14 +230,9 @@ def _train_and_test(recipe: Recipe, test: str, seed: int, train_bags: int, test_
     held_out = chosen.bags(max(4, train_bags // 4), seed=derive_seed(seed, VALIDATION))
     run = Run(None, progress=False, accelerator=device)
     model = train_recipe(recipe.with_seed(seed), bags, run, validation=held_out)
-    return _test(model, chosen, test_bags, seed)
-
-
-def _test(model: Model, test: MILTest, count: int, seed: int) -> Pair:
-    """Return the AUC of bags drawn as those to train on, and of shifted ones."""
     values = []
     for part, is_shifted in ((TEST, False), (SHIFTED, True)):
-        bags = test.bags(count, seed=derive_seed(seed, part), is_shifted=is_shifted)
+        bags = chosen.bags(test_bags, seed=derive_seed(seed, part), is_shifted=is_shifted)
         probabilities = model.predict(bags, progress=False).bags.probabilities
         with np.errstate(divide="ignore"):
             odds = np.log(probabilities[:, 1]) - np.log(probabilities[:, 0])

@@ -12,7 +12,7 @@ from scipy.stats import norm, t
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
-from miue.evaluation import bootstrap, ranking
+from miue.evaluation import Interval, Metric, bootstrap, ranking
 from miue.evaluation.bootstrap import (
     bootstrap_intervals,
     owners_of_items,
@@ -20,9 +20,9 @@ from miue.evaluation.bootstrap import (
     patients_by_bag,
     resampled_metrics,
 )
-from miue.evaluation.evaluate_level import default_metrics, evaluate_level
-from miue.evaluation.intervals import Interval, auroc_interval, percentile_intervals
-from miue.evaluation.metrics import Metric, Owners
+from miue.evaluation.intervals import auroc_interval, percentile_intervals
+from miue.evaluation.level import default_metrics, evaluate_level
+from miue.evaluation.metrics import Owners
 from miue.predictions.table import PredictionTable
 
 

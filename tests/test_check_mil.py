@@ -22,7 +22,7 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.cli import app
 from miue.common.errors import ConfigError
-from miue.evaluation.auc import Auc
+from miue.evaluation import Auc
 from miue.evaluation.intervals import auroc_interval
 from miue.model.recipe import Recipe
 from miue.selection import MIL_TESTS, MILCheck

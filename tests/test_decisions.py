@@ -32,8 +32,7 @@ from miue.calibration.scaling import Scaling
 from miue.calibration.worklist import worklist
 from miue.common.digests import sealed
 from miue.common.errors import DataError, ModelError, StorageError
-from miue.evaluation import evaluate
-from miue.evaluation.decisions import DecisionEvaluation, evaluate_decisions
+from miue.evaluation import DecisionEvaluation, evaluate, evaluate_decisions
 from miue.predictions.folder import Predictions, read_predictions, read_tables
 from miue.predictions.provenance import Provenance
 

@@ -26,17 +26,15 @@ from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.text import ResultTable
 from miue.distributions import Categorical, Dirichlet
-from miue.evaluation import evaluate
+from miue.evaluation import Evaluation, Metric, evaluate
 from miue.evaluation.class_metrics import (
     brier_score,
     confidence_bins,
     expected_calibration_error,
     negative_log_likelihood,
 )
-from miue.evaluation.default_measures import detection_score
-from miue.evaluation.evaluate_level import evaluate_level
-from miue.evaluation.evaluation import Evaluation
-from miue.evaluation.metrics import NO_INSTANCE_LABEL, NO_LABEL, Judged, Metric, Owners
+from miue.evaluation.level import detection_score, evaluate_level
+from miue.evaluation.metrics import NO_INSTANCE_LABEL, NO_LABEL, Judged, Owners
 from miue.evaluation.ranking import (
     Ranking,
     area_under_risk_coverage,

@@ -19,9 +19,9 @@ import miue
 from miue.calibration import DeferralGoal, FalseAlarmGoal
 from miue.cli.app import app
 from miue.common.errors import ConfigError, DataError
-from miue.evaluation import evaluate
-from miue.evaluation.groups import group_tables
-from miue.evaluation.metrics import NO_LABEL, Metric
+from miue.evaluation import Metric, evaluate
+from miue.evaluation.metrics import NO_LABEL
+from miue.evaluation.tables import group_tables
 from miue.io.labels.groups import read_groups
 from miue.predictions.folder import Predictions
 
@@ -168,7 +168,7 @@ def test_groups_have_names_of_any_kind() -> None:
 
 @pytest.mark.parametrize("groups", [{}, {"another": "Cork"}, {"bag 0000": ""}, {"bag 0000": None}])
 def test_groups_that_name_none_of_the_bags_are_refused(groups: dict[str, str | None]) -> None:
-    with pytest.raises(ConfigError, match="such as 'bag 0000', got a group of none of these bags"):
+    with pytest.raises(ConfigError, match="such as 'bag 0000'"):
         evaluate(made_predictions(), groups=groups)
 
 
@@ -218,7 +218,7 @@ def test_a_report_shows_each_group_as_it_is_evaluated(classes: int, tmp_path: Pa
     assert rows == ["Cork"] * 2 + ["Leeds"] * 2 + ["no group"] * 2
     assert "these predictions have no decisions" in both.text
     assert "Groups of bags" not in reported(tmp_path, decided)[0].text
-    with pytest.raises(ConfigError, match="got a group of none of these bags"):
+    with pytest.raises(ConfigError, match="the groups: expected"):
         reported(tmp_path, decided, groups={"another": "Cork"})
 
 

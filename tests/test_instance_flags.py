@@ -27,7 +27,7 @@ from miue.cli.rules import RuleOptions
 from miue.common.errors import ConfigError, DataError
 from miue.common.text import plural
 from miue.distributions import Categorical
-from miue.evaluation.flags import flag_metrics
+from miue.evaluation.instances import flag_metrics
 from miue.pathology.export.folders import export
 from miue.pathology.export.heatmap import heatmap_figure, probability_layer
 from miue.pathology.export.patches import patch_sizes, patches_by_slide

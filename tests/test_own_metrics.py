@@ -17,10 +17,9 @@ from scipy import stats
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from miue.common.errors import ConfigError, DataError
-from miue.evaluation import Metric, evaluate
-from miue.evaluation.class_metrics import METRICS, NamedMetric
+from miue.evaluation import METRICS, Metric, check_own_metrics, evaluate, is_built_in, own_metrics
+from miue.evaluation.class_metrics import NOT_FINITE, NamedMetric
 from miue.evaluation.metrics import NO_LABEL, Judged, Owners, WeightedMetric, mean_over_items
-from miue.evaluation.own_metrics import NOT_FINITE, check_own_metrics, is_built_in, own_metrics
 from miue.io.splits.draw import make_folds
 from miue.model.hub.card import _listed_metrics
 from miue.model.recipe import Recipe
@@ -116,10 +115,10 @@ def test_what_is_no_number_is_refused(value: Any) -> None:
     [
         ([f1], "metrics: expected functions by their names, got a value of type list"),
         ({"": f1}, "a metric's name: expected a text"),
-        ({1: f1}, "a metric's name: expected a text, got a value of type int"),
+        ({1: f1}, "a metric's name: .*, got a value of type int"),
         ({"f1": 0.5}, "metric 'f1': expected a function of a table, got a value of type float"),
-        ({"accuracy": f1}, "metric 'accuracy': expected a name of its own"),
-        ({"recall_tumor": f1}, "metric 'recall_tumor': expected a name of its own"),
+        ({"accuracy": f1}, "a metric's name: .*'accuracy'"),
+        ({"recall_tumor": f1}, "a metric's name: .*'recall_tumor'"),
     ],
 )
 def test_metrics_that_are_none_are_refused(metrics: Any, said: str) -> None:
@@ -128,9 +127,9 @@ def test_metrics_that_are_none_are_refused(metrics: Any, said: str) -> None:
 
 
 def test_evaluation_and_comparison_refuse_the_name_of_a_metric_of_miue() -> None:
-    with pytest.raises(ConfigError, match="metric 'nll': expected a name of its own"):
+    with pytest.raises(ConfigError, match="a metric's name: .*'nll'"):
         evaluate(made_predictions(bags=10), metrics={"nll": f1})
-    with pytest.raises(ConfigError, match="metric 'nll': expected a name of its own"):
+    with pytest.raises(ConfigError, match="a metric's name: .*'nll'"):
         compare(["a"], metrics={"nll": f1})
 
 

@@ -21,13 +21,9 @@ from miue.calibration.binomial import grouped_error_interval
 from miue.calibration.needs import needed_by_default
 from miue.common.errors import DataError
 from miue.distributions import Categorical
-from miue.evaluation import evaluate
+from miue.evaluation import Interval, evaluate, evaluate_decisions
 from miue.evaluation.bootstrap import owners_of_items
-from miue.evaluation.decisions import evaluate_decisions
-from miue.evaluation.default_measures import default_measures
-from miue.evaluation.evaluate_level import evaluate_level
-from miue.evaluation.intervals import Interval
-from miue.evaluation.items import Items
+from miue.evaluation.level import Items, default_measures, evaluate_level
 from miue.evaluation.ranking import Ranking
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
-from miue.evaluation import class_metrics, ranking
-from miue.evaluation.metrics import NO_LABEL, Judged, Metric, Owners, WeightedMetric
+from miue.evaluation import Metric, class_metrics, ranking
+from miue.evaluation.metrics import NO_LABEL, Judged, Owners, WeightedMetric
 from miue.evaluation.ranking import area_under_risk_coverage, auroc
 
 CLASSES = 3

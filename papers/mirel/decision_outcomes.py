@@ -9,7 +9,7 @@ import numpy as np
 
 from miue.calibration import Calibration, calibrate, decide
 from miue.common.seeds import derive_seed
-from miue.evaluation.decisions import evaluate_decisions
+from miue.evaluation import evaluate_decisions
 from miue.model.recipe import Recipe
 from miue.predictions.folder import Predictions
 from papers.mirel.paths import Paths

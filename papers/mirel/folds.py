@@ -13,7 +13,7 @@ import numpy as np
 from miue.common.tasks import Executor, Task, run_tasks
 from miue.common.text import say
 from miue.evaluation import LevelEvaluation
-from miue.evaluation.evaluate_level import evaluate_level
+from miue.evaluation.level import evaluate_level
 from miue.predictions.table import PredictionTable
 from papers.mirel.results import read_results
 from papers.mirel.stored_bags import bags_path, read_bags, write_bags

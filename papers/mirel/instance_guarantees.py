@@ -18,7 +18,7 @@ from miue.calibration import InstanceFlags, InstanceGoal
 from miue.calibration.instance_flags import POSTERIOR, score_names
 from miue.calibration.instance_thresholds import fit_instance_flags
 from miue.common.tables import write_rows
-from miue.evaluation.flags import flag_metrics
+from miue.evaluation.instances import flag_metrics
 from miue.methods import ATTENTION
 from miue.model.model import Model
 from miue.predictions.folder import Predictions, read_predictions

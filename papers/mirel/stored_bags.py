@@ -13,7 +13,7 @@ from jaxtyping import Float64
 
 from miue.common.files import atomic_file
 from miue.evaluation.bootstrap import resampled_metrics
-from miue.evaluation.evaluate_level import detection_score, error_measure
+from miue.evaluation.level import detection_score, error_measure
 from miue.predictions.folder import Predictions
 from miue.predictions.read_table import read_table
 from miue.predictions.table import PredictionTable, parameter_columns, uncertainty_column

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from miue.common.errors import ConfigError, StorageError
 from miue.datasets.gaussian import gaussian_bags
-from miue.evaluation.evaluate_level import evaluate_level
+from miue.evaluation.level import evaluate_level
 from miue.model.config import build_method
 from miue.model.contract import DataContract
 from miue.model.defaults import settings_by_size

@@ -15,9 +15,7 @@ from miue.calibration.worklist import worklist, write_worklist
 from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import DEMO
 from miue.datasets.digits import digits_bags
-from miue.evaluation import Evaluation, evaluate
-from miue.evaluation.level import LevelEvaluation
-from miue.evaluation.metrics import Metric
+from miue.evaluation import Evaluation, LevelEvaluation, Metric, evaluate
 from miue.io.store.store import write_store
 from miue.predictions.folder import Predictions
 from miue.report.figures import bag_figure, confidence_figure, save_figure

@@ -9,8 +9,8 @@ from jaxtyping import Float64, Int64
 
 from miue.common.errors import out_of_range
 from miue.common.values import checked
-from miue.evaluation.evaluate_level import default_metrics
 from miue.evaluation.intervals import Interval, metric_intervals
+from miue.evaluation.level import default_metrics
 from miue.evaluation.metrics import Owners, WeightedMetric
 from miue.evaluation.ranking import BINS, CELLS_AT_ONCE, EXACT_ITEMS
 from miue.predictions.table import PredictionTable

@@ -55,13 +55,13 @@ def evaluate_decisions(
         decisions: of these bags.
         calibration: that they were made by; metrics of rules that it lacks are undefined. None if it is not known.
     """
-    inside = ~table.is_ood.out_of_distribution
+    inside, known = ~table.is_ood.out_of_distribution, table.is_ood.in_distribution
     left_out = calibration.scaling_left_out if calibration is not None else ""
     metrics = {
         "accepted": _share(decisions.accepted[inside]),
         "deferred": _share(decisions.deferred[inside]),
         "flagged": _share(decisions.flagged[inside]),
-        "false_alarms": _false_alarms(table, decisions),
+        "false_alarms": _share(decisions.flagged[known]) if known.any() else Metric.undefined(NONE_KNOWN_IN),
         **_selective_risk(table, decisions),
         **_of_sets(table, decisions),
         **_of_calibrated(table, decisions, left_out),
@@ -84,11 +84,6 @@ def evaluate_decisions(
 
 def _undefined(reason: str, *names: str) -> dict[str, Metric]:
     return dict.fromkeys(names, Metric.undefined(reason))
-
-
-def _false_alarms(table: PredictionTable, decisions: Decisions) -> Metric:
-    known = table.is_ood.in_distribution
-    return _share(decisions.flagged[known]) if known.any() else Metric.undefined(NONE_KNOWN_IN)
 
 
 def _selective_risk(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:

@@ -10,18 +10,15 @@ from jaxtyping import Bool
 
 from miue.bags.cells import known_text
 from miue.calibration import Calibration, applied_calibration
-from miue.common.errors import ConfigError
+from miue.common.errors import ConfigError, first_few
 from miue.common.text import bar
 from miue.common.values import checked
+from miue.evaluation.class_metrics import OwnMetric, check_own_metrics, own_metrics
 from miue.evaluation.decisions import evaluate_decisions, share_interval
-from miue.evaluation.evaluate_level import evaluate_level
-from miue.evaluation.evaluation import Evaluation
-from miue.evaluation.flags import evaluate_flags
-from miue.evaluation.froc import evaluate_froc
-from miue.evaluation.groups import NO_GROUP, GroupEvaluation
-from miue.evaluation.level import LevelEvaluation
+from miue.evaluation.evaluation import NO_GROUP, Evaluation, GroupEvaluation
+from miue.evaluation.instances import evaluate_flags, evaluate_froc
+from miue.evaluation.level import LevelEvaluation, evaluate_level
 from miue.evaluation.metrics import NO_INSTANCE_LABEL, NO_LABEL, SEVERAL_CLASSES, Metric
-from miue.evaluation.own_metrics import OwnMetric, check_own_metrics, own_metrics
 from miue.predictions.folder import Predictions, check_predictions
 from miue.predictions.table import PredictionTable
 from miue.predictions.training_parts import refuse_training_bags
@@ -65,8 +62,8 @@ def evaluate(
     check_predictions(predictions)
     own = metrics or {}
     check_own_metrics(own)
-    fix = "evaluate bags of other patients, or pass allow_training_bags=True (--allow-training-bags)"
     if not allow_training_bags:
+        fix = "evaluate bags of other patients, or allow training bags"
         refuse_training_bags(predictions.bags, "evaluate", fix)
     tables, decisions = predictions.levels(), predictions.bags.decisions
     rules, names = applied_calibration(predictions.provenance), predictions.provenance.classes
@@ -112,16 +109,15 @@ def evaluate_groups(
     Raises:
         ConfigError: groups that name none of the bags.
     """
-    of_bags = np.array([_group_name(groups.get(name)) for name in table.bag_ids], object)
+    stated = ["" if groups.get(name) is None else known_text(str(groups[name])) for name in table.bag_ids]
+    of_bags = np.array([group or NO_GROUP for group in stated], object)
     names = sorted(set(of_bags) - {NO_GROUP})
     if not names:
-        some = f", but one of {next(iter(groups))!r}" if groups else ""
-        raise ConfigError(
-            item="the groups",
-            wanted=f"the group of each bag by its name, such as {table.bag_ids[0]!r}",
-            got=f"a group of none of these bags{some}",
-            fix="check the names of the bags",
+        wanted, got = (
+            f"the group of each bag, such as {table.bag_ids[0]!r}",
+            f"that of {first_few(groups) or 'none'}",
         )
+        raise ConfigError(item="the groups", wanted=wanted, got=got, fix="check the names of the bags")
     found = {}
     for name in (*names, *({NO_GROUP} & set(of_bags))):
         bags = table.subset(np.flatnonzero(of_bags == name))
@@ -141,11 +137,6 @@ def evaluate_groups(
             evaluate_decisions(bags, bags.decisions, rules) if bags.decisions else None,
         )
     return found
-
-
-def _group_name(group: object) -> str:
-    """Return what a group is called."""
-    return (known_text(str(group)) if group is not None else "") or NO_GROUP
 
 
 def _share_of_correct(table: PredictionTable, bags: Bool[np.ndarray, "n"], share: Metric) -> tuple[Metric, Metric]:

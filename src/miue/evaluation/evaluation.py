@@ -13,13 +13,50 @@ from miue.common.errors import ConfigError
 from miue.common.extras import import_extra
 from miue.common.text import PrintsAsTable, ResultTable
 from miue.evaluation.decisions import DecisionEvaluation
-from miue.evaluation.flags import FlagEvaluation
-from miue.evaluation.froc import applied_negative_class
-from miue.evaluation.groups import GroupEvaluation, group_tables
+from miue.evaluation.instances import FlagEvaluation, applied_negative_class
 from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import Metric
-from miue.evaluation.tables import decision_table, instance_table, level_table
+from miue.evaluation.tables import decision_table, group_tables, instance_table, level_table
 from miue.predictions.provenance import UNKNOWN, Provenance
+
+NO_GROUP = "no group"
+"""Name of the group of bags whose group is not known."""
+
+
+@dataclass(frozen=True)
+class GroupEvaluation:
+    """Evaluation of the bags of one group.
+
+    Attributes:
+        bags: metrics of its bags.
+        accuracy_low: lower end of the exact 95 % interval of the accuracy, wider where patients have several bags.
+        accuracy_high: upper end.
+        recall_low: lower end of that of the recall of each class, by its number.
+        recall_high: upper ends.
+        decisions: how the decisions of its bags came out; None where there are none.
+    """
+
+    bags: LevelEvaluation
+    accuracy_low: Metric
+    accuracy_high: Metric
+    recall_low: Mapping[str, Metric]
+    recall_high: Mapping[str, Metric]
+    decisions: DecisionEvaluation | None
+
+    def named_metrics(self, classes: Sequence[str]) -> Iterator[tuple[str, Metric]]:
+        """Yield name and value of every metric of its bags, of the ends of intervals, and of decisions.
+
+        Args:
+            classes: names in order.
+        """
+        yield from self.bags.named_metrics(classes)
+        yield "accuracy_low", self.accuracy_low
+        yield "accuracy_high", self.accuracy_high
+        for name, low, high in zip(classes, self.recall_low.values(), self.recall_high.values(), strict=True):
+            yield f"recall_{name}_low", low
+            yield f"recall_{name}_high", high
+        if self.decisions is not None:
+            yield from ((f"decisions_{name}", metric) for name, metric in self.decisions.metrics.items())
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,12 +157,8 @@ class Evaluation(PrintsAsTable):
             ConfigError: bags were not evaluated by group, or pandas is not installed.
         """
         if self.groups is None:
-            raise ConfigError(
-                item="the evaluation",
-                wanted="groups of bags",
-                got="none",
-                fix="pass evaluate the group of each bag by its name, as groups",
-            )
+            fix = "pass evaluate the group of each bag by its name, as groups"
+            raise ConfigError(item="the evaluation", wanted="groups of bags", got="none", fix=fix)
         rows = [
             {"group": group, "metric": name, **asdict(metric)}
             for group, one in self.groups.items()

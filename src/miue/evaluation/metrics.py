@@ -10,23 +10,13 @@ from jaxtyping import Bool, Float64, Int64, Integer
 
 RECALL = "recall "
 """What the name of the recall of a class begins with; the number of the class follows."""
-NO_LABEL = (
-    "no labeled item: give labels of bags with --labels TABLE, of instances with --instance-labels TABLE, to "
-    "'miue predict' (in Python to load_bags, as labels and instance_labels), or fill the column 'label'"
-)
+NO_LABEL = "no labeled item: predict with labels, or fill the column 'label'"
 NO_INSTANCE_LABEL = (
-    "no labeled instance: give labels of instances with --instance-labels TABLE to 'miue predict' (in Python to "
-    "load_bags, as instance_labels), or fill the column 'label' of the instances"
+    "no labeled instance: predict with instance labels, or fill the column 'label' of the instances"
 )
 SEVERAL_CLASSES = "no patient has a label: it has one where all its labeled bags are of the same class"
-NONE_KNOWN_IN = (
-    "no item is known to be in distribution: write false into the column 'is_ood' for those that are; an empty "
-    "cell is unknown"
-)
-NEITHER_KNOWN = (
-    "no item is known to be in or out of distribution: write false or true into the column 'is_ood'; an empty "
-    "cell is unknown"
-)
+NONE_KNOWN_IN = "no item is known to be in distribution (false in the column 'is_ood'; an empty cell is unknown)"
+NEITHER_KNOWN = "no item is known to be in or out of distribution (an empty cell of 'is_ood' is unknown)"
 NONE_KNOWN_OUT = "no item is known to be out of distribution (true in the column 'is_ood')"
 
 

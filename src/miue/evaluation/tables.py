@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from miue.calibration.deferral import PREFERRED_MEASURES
 from miue.common.errors import first_few
@@ -11,14 +12,16 @@ from miue.common.text import ResultTable
 from miue.distributions.measures import MEASURES
 from miue.evaluation.class_metrics import METRICS, units
 from miue.evaluation.decisions import DecisionEvaluation
-from miue.evaluation.flags import IN_PERCENT as FLAGS_IN_PERCENT
-from miue.evaluation.flags import TITLES as FLAG_TITLES
-from miue.evaluation.flags import FlagEvaluation
-from miue.evaluation.froc import TITLES as FROC_TITLES
-from miue.evaluation.level import LevelEvaluation, metric_cell, numbered
+from miue.evaluation.instances import FLAG_TITLES, FLAGS_IN_PERCENT, FROC_TITLES, FlagEvaluation
+from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import Metric, Separation
 from miue.predictions.distance_names import HIGH, MEAN, distance_of
 
+if TYPE_CHECKING:
+    from miue.evaluation.evaluation import GroupEvaluation
+
+OF_DECISIONS = ("accepted", "deferred", "flagged", "selective_risk", "coverage")
+"""What is shown of the decisions of a group."""
 NO_SUCH_SET = "no item of this out-of-distribution set at this level"
 
 MOST_CLASSES = 10  # that are listed with their numbers of items
@@ -51,14 +54,7 @@ def level_table(levels: Mapping[str, LevelEvaluation], classes: Sequence[str]) -
     headings = [f"{name} ({level.count:,})" for name, level in levels.items()]
     rows = list(_rows(list(levels.values()), classes))
     columns = [n for n in range(len(levels)) if any(_has_value(row.metrics[n]) for row in rows)]
-    notes = [
-        units(),
-        *_not_in_percent(levels),
-        *_of_each_class(levels, classes),
-        *_labeled(levels),
-        *_of_unknown_distribution(levels),
-    ]
-    notes = notes if columns else []
+    notes = list(_notes(levels, classes)) if columns else []
     notes += [
         f"No metric of {headings[n]}: {rows[0].reasons([n])}" for n in range(len(levels)) if n not in columns
     ]
@@ -70,54 +66,40 @@ def level_table(levels: Mapping[str, LevelEvaluation], classes: Sequence[str]) -
         else:
             undefined.setdefault(row.reasons(columns), []).append(row.title)
     notes += [f"No value of {'; '.join(titles)}: {reason}" for reason, titles in undefined.items()]
-    return ResultTable(
-        ("metric", *(headings[n] for n in columns)),
-        tuple(cells),
-        (*notes, *numbered(reasons)),
-    )
+    heading = ("metric", *(headings[n] for n in columns))
+    return ResultTable(heading, tuple(cells), (*notes, *numbered(reasons)))
 
 
-def _not_in_percent(levels: Mapping[str, LevelEvaluation]) -> list[str]:
-    """Return which metrics are those of the user, shown as they are."""
+def _notes(levels: Mapping[str, LevelEvaluation], classes: Sequence[str]) -> Iterator[str]:
+    """Yield what values are in, and which items the metrics are of."""
+    yield units()
     own = dict.fromkeys(name for level in levels.values() for name in level.metrics if name not in METRICS)
-    return [f"Not in %: {', '.join(own)}."] if own else []
-
-
-def _of_each_class(levels: Mapping[str, LevelEvaluation], classes: Sequence[str]) -> list[str]:
-    """Return how many items of each class the class metrics are of."""
+    if own:
+        yield f"Not in %: {', '.join(own)}."
     counted = []
-    for level, evaluation in levels.items():
-        if evaluation.labeled:
-            numbers = zip(classes, map(sum, evaluation.confusion), strict=True)
-            counted.append(f"{level} {first_few((f'{name} ({n:,})' for name, n in numbers), MOST_CLASSES)}")
-    return [f"Items of the class metrics: {'; '.join(counted)}."] if counted else []
-
-
-def _labeled(levels: Mapping[str, LevelEvaluation]) -> list[str]:
-    """Return of how many items the metrics of classes are, where others have no label."""
-    counts = {name: (level.labeled, level.count - level.out_of_distribution) for name, level in levels.items()}
-    some = [f"{count:,} of {total:,} {name}" for name, (count, total) in counts.items() if 0 < count < total]
-    if not some:
-        return []
-    note = f"With a label: {', '.join(some)}. Class metrics use these."
-    if "patients" in levels and levels["patients"].labeled < levels["patients"].count:
-        note += " A patient has a label where all labeled bags have the same."
-    return [note]
-
-
-def _of_unknown_distribution(levels: Mapping[str, LevelEvaluation]) -> list[str]:
-    """Return what to know where it is unknown of some items whether they are out of distribution."""
-    counts = {
-        name: (level.count - level.in_distribution - level.out_of_distribution, level.count)
-        for name, level in levels.items()
-    }
-    unknown = [f"{count:,} of {total:,} {name}" for name, (count, total) in counts.items() if count]
-    if not unknown:
-        return []
-    return [
-        f"Not known to be in or out of distribution: {', '.join(unknown)}. They count for class metrics if "
-        "they have a label, but not for OOD metrics."
+    for name, one in levels.items():
+        of_classes = (f"{c} ({n:,})" for c, n in zip(classes, map(sum, one.confusion), strict=True))
+        counted += [f"{name} {first_few(of_classes, MOST_CLASSES)}"] * bool(one.labeled)
+    if counted:
+        yield f"Items of the class metrics: {'; '.join(counted)}."
+    labeled = {name: (one.labeled, one.count - one.out_of_distribution) for name, one in levels.items()}
+    some = [f"{count:,} of {total:,} {name}" for name, (count, total) in labeled.items() if 0 < count < total]
+    if some:
+        note = f"With a label: {', '.join(some)}. Class metrics use these."
+        if "patients" in levels and levels["patients"].labeled < levels["patients"].count:
+            note += " A patient has a label where all labeled bags have the same."
+        yield note
+    known = {name: one.in_distribution + one.out_of_distribution for name, one in levels.items()}
+    unknown = [
+        f"{one.count - known[name]:,} of {one.count:,} {name}"
+        for name, one in levels.items()
+        if known[name] < one.count
     ]
+    if unknown:
+        yield (
+            f"Not known to be in or out of distribution: {', '.join(unknown)}. They count for class metrics if "
+            "they have a label, but not for OOD metrics."
+        )
 
 
 def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str]) -> ResultTable:
@@ -153,8 +135,7 @@ def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str]) -> Re
     if metrics["empty_sets"].value:
         notes.append(
             "An empty set: no class is probable enough. A person should look at the bag, also where it is "
-            "accepted; miue worklist lists it first. A model that is right more often than the coverage that was "
-            "asked for has many: ask for more (miue calibrate --coverage)."
+            "accepted. A model that is right more often than the coverage that was asked for has many."
         )
     return ResultTable(("decisions of bags", ""), tuple(rows), tuple(notes))
 
@@ -284,3 +265,82 @@ def _by_score(level: LevelEvaluation, score: str, ood_set: str) -> Metric:
 
 def _has_value(metric: Metric | None) -> bool:
     return metric is not None and metric.value is not None
+
+
+def group_tables(groups: Mapping[str, GroupEvaluation], classes: Sequence[str]) -> Iterator[ResultTable]:
+    """Yield the metrics with a row for each group, and what decisions came to where there are any.
+
+    Args:
+        groups: by name.
+        classes: names in order.
+    """
+    yield _metrics_by_group(groups, classes)
+    decisions = {name: one.decisions for name, one in groups.items() if one.decisions is not None}
+    if decisions:
+        yield _decisions_by_group(decisions)
+
+
+def _metrics_by_group(groups: Mapping[str, GroupEvaluation], classes: Sequence[str]) -> ResultTable:
+    two, reasons, rows = len(classes) == 2, list[str](), list[tuple[str, ...]]()
+    for name, one in groups.items():
+        metrics = one.bags.metrics
+        by_class = one.bags.recall_by_class.values() if two else (metrics["balanced_accuracy"],)
+        accuracy, *shares = (
+            metric_cell(metric, True, reasons, decimals=1)
+            for metric in (metrics["accuracy"], *by_class, metrics["auroc"])
+        )
+        nll = metric_cell(metrics["nll"], False, reasons)
+        rows.append((name, f"{one.bags.labeled:,}", accuracy, _interval(one), *shares, nll))
+    of_classes = ("spec.", "sens.") if two else ("balanced acc.",)
+    notes = [
+        "Labeled bags not known to be out of distribution, in %; NLL in nats. The interval is that of the "
+        "accuracy (exact; wider where patients are known to have several bags, which depend on each other)."
+    ]
+    if two:
+        notes.append(
+            f"Specificity (spec.) is the recall of {classes[0]}, sensitivity (sens.) that of {classes[1]}."
+        )
+    if len(rows) > 2:
+        notes.append("Of many groups, some differ by chance alone: compare their intervals.")
+    heading = ("group", "labeled", "Acc.", "95 % interval", *of_classes, "AUROC", "NLL")
+    return ResultTable(heading, tuple(rows), (*notes, *numbered(reasons)))
+
+
+def _decisions_by_group(groups: Mapping[str, DecisionEvaluation]) -> ResultTable:
+    reasons, rows = list[str](), list[tuple[str, ...]]()
+    for name, one in groups.items():
+        rows.append((name, *(metric_cell(one.metrics[key], True, reasons, decimals=1) for key in OF_DECISIONS)))
+    heading = ("group", "accepted", "deferred", "called OOD", "selective risk", "label in set")
+    notes = (
+        "Decisions of bags not known to be out of distribution, in %; label in set: of the prediction set.",
+        *numbered(reasons),
+    )
+    return ResultTable(heading, tuple(rows), notes)
+
+
+def _interval(group: GroupEvaluation) -> str:
+    low, high = group.accuracy_low.value, group.accuracy_high.value
+    return "" if low is None or high is None else f"{100 * low:.1f} to {100 * high:.1f}"
+
+
+def numbered(reasons: Sequence[str]) -> list[str]:
+    """Return the reasons below a table, by the numbers that ``metric_cell`` gives them."""
+    return [f"[{number}] {reason}" for number, reason in enumerate(reasons, 1)]
+
+
+def metric_cell(metric: Metric | None, percent: bool, reasons: list[str], decimals: int = 2) -> str:
+    """Return a metric as text, "" for none; an undefined one as the number of its reason.
+
+    Args:
+        metric: the value, or why there is none.
+        percent: whether it is shown in percent.
+        reasons: of the table, which the reason joins.
+        decimals: of a value in percent.
+    """
+    if metric is None:
+        return ""
+    if metric.value is None:
+        if metric.reason not in reasons:
+            reasons.append(metric.reason)
+        return f"— [{reasons.index(metric.reason) + 1}]"
+    return f"{100 * metric.value:.{decimals}f}" if percent else f"{metric.value:.4f}"

@@ -16,7 +16,7 @@ from matplotlib.ticker import LogFormatter
 
 from miue.common.files import atomic_file
 from miue.distributions import Dirichlet
-from miue.evaluation.items import Items
+from miue.evaluation.level import Items
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
 

@@ -17,7 +17,7 @@ from miue.bags.dataset import BagDataset
 from miue.calibration import describe_flags
 from miue.common.errors import DataError
 from miue.common.text import plural
-from miue.evaluation.default_measures import detection_score
+from miue.evaluation.level import detection_score
 from miue.predictions.ranges import color_range
 from miue.predictions.table import PART_ROWS, PredictionTable
 from miue.report.runs import Comparison, Run

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
+from miue.evaluation import Interval, LevelEvaluation, Metric
 from miue.evaluation.bootstrap import owners_of_items, patients_by_bag, resample
-from miue.evaluation.default_measures import detection_score, error_measure
-from miue.evaluation.evaluate_level import ResampledLevel, evaluate_level
-from miue.evaluation.intervals import Interval, metric_intervals
-from miue.evaluation.items import Items
-from miue.evaluation.level import LevelEvaluation
-from miue.evaluation.metrics import RECALL, Metric
+from miue.evaluation.intervals import metric_intervals
+from miue.evaluation.level import Items, ResampledLevel, detection_score, error_measure, evaluate_level
+from miue.evaluation.metrics import RECALL
 from miue.evaluation.ranking import Ranking
 from miue.predictions.patients import by_patient
 from miue.predictions.table import PredictionTable

@@ -13,7 +13,7 @@ from miue.bags.dataset import BagDataset, check_dataset
 from miue.common.errors import ConfigError, wrong_type
 from miue.common.files import atomic_file
 from miue.common.values import checked, several
-from miue.evaluation.decisions import evaluate_decisions
+from miue.evaluation import evaluate_decisions
 from miue.predictions.folder import Predictions, check_predictions
 from miue.report.content import find_cases, overview, page_content, provenance
 from miue.report.differences import compare_methods

@@ -10,10 +10,9 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
 
 from miue.calibration.binomial import grouped_error_intervals
+from miue.evaluation import LevelEvaluation
 from miue.evaluation.decisions import INTERVAL
-from miue.evaluation.default_measures import detection_score, error_measure
-from miue.evaluation.items import Items
-from miue.evaluation.level import LevelEvaluation
+from miue.evaluation.level import Items, detection_score, error_measure
 from miue.evaluation.metrics import NO_LABEL, Owners
 from miue.evaluation.ranking import Ranking
 from miue.predictions.table import PredictionTable

@@ -8,17 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from miue.evaluation.class_metrics import METRICS
-from miue.evaluation.decisions import DecisionEvaluation
+from miue.evaluation import METRICS, DecisionEvaluation, GroupEvaluation, Interval, LevelEvaluation, Metric
 from miue.evaluation.evaluate import evaluate_groups
-from miue.evaluation.flags import IN_PERCENT, evaluate_flags
-from miue.evaluation.flags import TITLES as FLAG_TITLES
-from miue.evaluation.froc import TITLES as FROC_TITLES
-from miue.evaluation.froc import evaluate_froc
-from miue.evaluation.groups import OF_DECISIONS, GroupEvaluation
-from miue.evaluation.intervals import Interval
-from miue.evaluation.level import LevelEvaluation
-from miue.evaluation.metrics import RECALL, Metric
+from miue.evaluation.instances import FLAG_TITLES, FLAGS_IN_PERCENT, FROC_TITLES, evaluate_flags, evaluate_froc
+from miue.evaluation.metrics import RECALL
+from miue.evaluation.tables import OF_DECISIONS
 from miue.report.runs import Run
 
 PERCENT = "\u00a0%"
@@ -188,7 +182,7 @@ INSTANCES = tuple(
         key,
         FLAGS.get(key) or key.replace("sensitivity_at_", "found\u00a0% ↑ at "),
         title,
-        None if key in FROC_TITLES or key in IN_PERCENT else 3,
+        None if key in FROC_TITLES or key in FLAGS_IN_PERCENT else 3,
     )
     for key, title in {**FROC_TITLES, **FLAG_TITLES}.items()
 )

@@ -15,12 +15,10 @@ from miue.calibration.needs import needed_by_default
 from miue.calibration.patients import count_patients
 from miue.common.errors import first_few
 from miue.common.text import is_or_are, plural
-from miue.evaluation.decisions import RISK, DecisionEvaluation
-from miue.evaluation.default_measures import detection_score
-from miue.evaluation.froc import applied_negative_class
-from miue.evaluation.intervals import Interval
-from miue.evaluation.level import LevelEvaluation
-from miue.evaluation.metrics import Metric
+from miue.evaluation import DecisionEvaluation, Interval, LevelEvaluation, Metric
+from miue.evaluation.decisions import RISK
+from miue.evaluation.instances import applied_negative_class
+from miue.evaluation.level import detection_score
 from miue.predictions.decisions import Decisions
 from miue.predictions.distance_names import distance_of
 from miue.predictions.table import PredictionTable

@@ -17,7 +17,7 @@ from miue.common.files import name_of
 from miue.common.tables import read_text_columns
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import check_value, several
-from miue.evaluation.own_metrics import OwnMetric, check_own_metrics, is_built_in, own_metrics
+from miue.evaluation import OwnMetric, check_own_metrics, is_built_in, own_metrics
 from miue.io.labels.label_table import fold_columns
 from miue.predictions.folder import read_predictions
 from miue.selection.cross_validation import folder_of

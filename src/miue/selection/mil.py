@@ -16,7 +16,8 @@ from miue.common.seeds import derive_seed
 from miue.common.tasks import Executor, Task, run_tasks, shares_shown
 from miue.common.text import PrintsAsTable, ResultTable, bar
 from miue.common.values import Option, checked
-from miue.evaluation.auc import LEVEL, Auc
+from miue.evaluation import Auc
+from miue.evaluation.intervals import LEVEL
 from miue.model.part import PartLike, find_part
 from miue.model.recipe import DEFAULT_ENCODER, DEFAULT_METHOD, DEFAULT_NETWORK, Recipe
 from miue.selection.mil_bags import MIL_TESTS

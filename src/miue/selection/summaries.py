@@ -11,8 +11,7 @@ from jaxtyping import Float64
 
 from miue.common.extras import import_extra
 from miue.common.text import PrintsAsTable, ResultTable, plural
-from miue.evaluation.class_metrics import METRICS, units
-from miue.evaluation.own_metrics import is_built_in
+from miue.evaluation import METRICS, is_built_in, units
 
 CONFIDENCE = 0.95
 SHOWN = 8  # metrics in print

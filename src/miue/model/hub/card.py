@@ -17,7 +17,7 @@ from miue.common.outputs import refuse_existing
 from miue.common.text import escape_markdown, plural
 from miue.common.values import checked
 from miue.distributions.measures import MEASURES
-from miue.evaluation.class_metrics import METRICS
+from miue.evaluation import METRICS
 from miue.model.contract import DataContract
 from miue.model.folder import CONFIG, MODEL_FILES, saved_name
 from miue.model.model import Model

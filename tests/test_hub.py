@@ -132,6 +132,7 @@ def test_a_card_says_what_the_model_is_and_states_no_license_unasked(run: Path) 
     assert "{" not in text
     assert model.weights_sha256 in text
     assert "For research. Not for diagnosis" in text
+    assert "trust" not in text and "not of miue" not in text
 
 
 @pytest.mark.long
@@ -151,11 +152,6 @@ def test_the_card_of_a_model_with_parts_of_others_says_what_to_install_and_its_c
     result = CliRunner().invoke(app, words.split()[1:])
     assert result.exit_code == 0, result.output
     assert "miue predict model STORE --out predictions --trust" in text
-
-
-def test_the_card_of_a_model_of_miue_alone_asks_for_no_trust(run: Path) -> None:
-    text = write_card(run).read_text()
-    assert "trust" not in text and "not of miue" not in text
 
 
 @pytest.mark.long

@@ -24,8 +24,6 @@ from miue.report.tables import Table, confusion_table, metrics_table
 
 LEVELS = ("bags", "instances")
 """What is predicted, and shown in figures."""
-EVALUATED = ("bags", "patients", "instances")
-"""What is evaluated: patients as well, whose predictions are made of those of their bags."""
 Track = Callable[[str, int], Callable[[int], None]]
 
 

@@ -20,7 +20,6 @@ from miue.common.errors import DataError
 from miue.common.text import plural
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
-from miue.predictions.table import PredictionTable
 
 # What is of one training and its predictions, and not of the method
 OF_ONE_TRAINING = {
@@ -147,7 +146,8 @@ def compare(runs: Sequence[Run], class_names: Sequence[str] = ()) -> Comparison:
     classes = _class_names(runs, class_names)
     ids = dict.fromkeys(str(one) for run in runs for one in run.predictions.bags.bag_ids)
     bag_ids = np.array(list(ids), object)
-    rows = tuple(_rows_of(run.predictions.bags, bag_ids) for run in runs)
+    row_of = [{str(one): row for row, one in enumerate(run.predictions.bags.bag_ids)} for run in runs]
+    rows = tuple(np.array([known.get(name, -1) for name in bag_ids], np.int64) for known in row_of)
     tables, words = [run.predictions.bags for run in runs], ("in distribution", "out of distribution")
     labels = _known_to_any(runs, rows, bag_ids, [table.labels for table in tables], lambda n: f"label {n}")
     is_ood = _known_to_any(runs, rows, bag_ids, [table.is_ood for table in tables], lambda n: words[n])
@@ -211,11 +211,6 @@ def _one_order(named: Sequence[tuple[Run, tuple[str, ...]]]) -> str:
     if len(of_models) > 1:
         return "train the models with the same --classes"
     return f"the classes are the same in another order; name it for the tables: {quoted_order(order)}"
-
-
-def _rows_of(table: PredictionTable, bag_ids: np.ndarray) -> Int64[np.ndarray, "B"]:
-    row_of = {str(name): row for row, name in enumerate(table.bag_ids)}
-    return np.array([row_of.get(name, -1) for name in bag_ids], np.int64)
 
 
 def _known_to_any(

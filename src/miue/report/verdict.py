@@ -27,8 +27,6 @@ from miue.report.levels import RunLevel
 from miue.report.runs import Run
 
 SETS = 3  # out-of-distribution sets in the verdict; the table of metrics has all
-
-
 NO_LABELS = (
     "No label is known, so accuracy, calibration and error detection cannot be measured; labels (miue predict "
     "--labels TABLE) would add them."

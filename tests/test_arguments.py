@@ -156,7 +156,7 @@ def test_logits_that_are_not_as_many_as_the_method_asks_for_are_named() -> None:
             super().__init__(network)
             self.score_width = 4
 
-    with pytest.raises(ModelError, match=r"logits of shape \(4,\) .* \(2,\); return for this method 4 scores"):
+    with pytest.raises(ModelError, match=r"logits of shape \(4,\) .* \(2,\); for this method 4 scores"):
         miue.train(
             ARRAYS,
             LABELS,
@@ -170,7 +170,7 @@ def test_logits_that_are_not_as_many_as_the_method_asks_for_are_named() -> None:
 
 def test_a_plain_encoder_that_returns_several_things_is_named() -> None:
     encoder = _Returns(lambda scores: (scores, scores))
-    with pytest.raises(ModelError, match="encoder '_Returns': expected .*, got a tuple of 2 for 2 instances"):
+    with pytest.raises(ModelError, match="encoder '_Returns': expected .*, got a tuple of 2; return"):
         miue.train(ARRAYS, LABELS, encoder=encoder, progress=False, device="cpu")
 
 

@@ -65,7 +65,7 @@ class OtherWeights(others.PlainMean):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (OtherOption, "option 'network.hidden' of the saved model '.*': expected a valid string, .* got 6"),
+        (OtherOption, "option 'network.hidden' of the saved model '.*': expected a valid string, got 6"),
         (WithoutOption, "option 'network.hidden' of the saved model '.*': expected no options"),
         (OtherWeights, "weights '.*': expected the weights that config.json describes, got .* instead of"),
         (None, "network 'PlainMean' of a saved model: expected 'parts_of_others:PlainMean', code of stains 1.2"),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import miue
+from miue.bags.labels import Labels
 from miue.cli import app
 from miue.cli.demo import NEXT
 from miue.cli.inspection import description_table
@@ -113,13 +115,10 @@ def test_numbers_are_shown_as_a_person_writes_them(
 
 
 def test_prediction_of_a_store_without_labels(folder: Path, tmp_path: Path) -> None:
-    lines = (folder / "store" / "bags.csv").read_text().splitlines()
-    rows = [line.split(",") for line in lines]
-    unlabeled = [lines[0], *(",".join([*row[:2], "", "false", "", ""]) for row in rows[1:])]
-    for file in ("store.json", "instances.npy"):
-        (tmp_path / file).write_bytes((folder / "store" / file).read_bytes())
-    (tmp_path / "bags.csv").write_text("\n".join(unlabeled) + "\n")
-    run("predict", folder / "run", tmp_path, "--out", tmp_path / "out", "--quiet")
+    bags = miue.read_store(folder / "store").subset(range(5))
+    nothing: Any = Labels.unknown(len(bags))
+    miue.write_store(tmp_path / "store", replace(bags, labels=nothing, instance_labels=None))
+    run("predict", folder / "run", tmp_path / "store", "--out", tmp_path / "out", "--quiet")
     assert "give labels of instances with" in " ".join(run("evaluate", tmp_path / "out").split())
 
 

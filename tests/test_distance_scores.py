@@ -106,7 +106,7 @@ def test_a_distance_that_does_not_exist_or_cannot_be_read_is_answered(bags: BagD
     folder = tmp_path / "model"
     train(bags, distances=("knn",)).save(folder)
     (folder / "distances.safetensors").unlink()
-    with pytest.raises(StorageError, match="the distances that config.json names"):
+    with pytest.raises(StorageError, match="a file that config.json lists"):
         miue.Model.load(folder)
 
 

@@ -187,8 +187,8 @@ def test_trainer_options_change_what_is_learned_and_must_stay_on_resume(tmp_path
         ({"trainer_options": {"limit_train_batches": 0.001}}, "trainer_options.*Please increase"),
         ({"trainer_options": {"accumulate_grad_batches": 0}}, "'accumulate_grad_batches': expected a number abo"),
         ({"callbacks": [EarlyStopping("criterion")]}, "callbacks.*EarlyStopping"),
-        ({"callbacks": [print]}, "callbacks: expected objects of lightning.pytorch's Callback"),
-        ({"logger": ["tensorboard"]}, "logger: expected objects of lightning.pytorch's Logger, got str"),
+        ({"callbacks": [print]}, "callbacks, entry 0: expected an instance of Callback"),
+        ({"logger": ["tensorboard"]}, "logger, entry 0: expected an instance of Logger"),
     ],
 )
 def test_what_lightning_does_not_take_is_answered(

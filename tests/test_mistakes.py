@@ -119,11 +119,11 @@ def _write_slides(folder: Path) -> None:
         ),
         (
             "train STORE --out NEW --method deep-ensemble --set method.size=0",
-            "expected at least 1, got 0; raise it",
+            "expected at least 1, got 0; change the value",
         ),
         ("train STORE --out NEW --method mc-dropout --set method.dropout=0", "expected one of method.draws"),
         ("train STORE --out NEW --device cuda", "expected an accelerator, got 0 of them; choose the device 'cpu'"),
-        ("train STORE --out NEW --encoder lenet", "choose 'mlp', the encoder of features"),
+        ("train STORE --out NEW --encoder lenet", "choose 'mlp' for vectors"),
         ("train STORE --out NEW --set learning_rate=inf", "expected a finite number, got inf"),
         ("train STORE --out NEW --seed 99999999999999999999999", "less than 9223372036854775808, got"),
         ("train STORE --out NEW --seeds 1,99999999999999999999999", "less than 9223372036854775808, got"),

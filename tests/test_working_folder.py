@@ -11,7 +11,7 @@ from made_files import features_of, trident
 from made_parts import ragged
 
 import miue
-from miue.common.errors import DataError
+from miue.common.errors import StorageError
 from miue.common.working_folder import WorkingFolder
 from miue.io.handover import describe_bags, find_bags_again
 from miue.predictions.stored_instances import StoredInstances
@@ -51,10 +51,10 @@ def test_a_file_is_named_as_it_was_given_until_the_working_folder_changes(
     monkeypatch.chdir(tmp_path / "first")
     bags = miue.load_bags("features").bags
     Path("features", "s.npy").unlink()
-    with pytest.raises(DataError, match="^bag file 'features/s.npy': expected an existing file"):
+    with pytest.raises(StorageError, match="^bag file 'features/s.npy': expected an existing file"):
         bags.instances[0:1]
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match="first/features/s.npy': expected an existing file"):
+    with pytest.raises(StorageError, match="first/features/s.npy': expected an existing file"):
         bags.instances[0:1]
 
 

@@ -36,7 +36,7 @@ def store_of(data: str, paths: Paths, arguments: Mapping[str, Option] | None = N
 
     make_stores({data: arguments or {}}, paths)
     path, made_by = _path(data, paths), _made_by(data, arguments or {})
-    said = read_store_summary(path)["made_by"]
+    said = read_store_summary(path).made_by
     if said != made_by:
         raise StorageError(
             item=f"store {str(path)!r}",

@@ -182,7 +182,7 @@ def test_the_commands_make_a_store_and_skip_what_is_done(source: Path, tmp_path:
     assert result.exit_code == 0, result.output
     assert "45 bags with 900 instances written to" in result.output
     assert read_store(tmp_path / "store").ids[0] == "aperio-cs2/000"
-    assert read_store_summary(tmp_path / "store")["made_by"]["name"] == "mitoses-bags"
+    assert read_store_summary(tmp_path / "store").made_by["name"] == "mitoses-bags"
     for fold in all_folds(["slides"], ["mirel"], [42]):
         write_results(fold.path(tmp_path), *fold.run, 2, [])
     done = run("mitoses", "run", "--results", tmp_path, "--seeds", 42, "--form", "slides", "--method", "mirel")

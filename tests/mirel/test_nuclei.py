@@ -108,7 +108,7 @@ def test_a_store_of_nuclei_is_made_by_command(source: Path, tmp_path: Path) -> N
     assert result.exit_code == 0, result.output
     assert "3 bags with 9 instances written to" in result.output
     assert read_store(tmp_path / "store").class_names == ("no tumour epithelium", "tumour epithelium")
-    made_by = read_store_summary(tmp_path / "store")["made_by"]
+    made_by = read_store_summary(tmp_path / "store").made_by
     assert made_by["name"] == "nuclei-bags"
     assert made_by["command"].startswith("python -m papers.mirel")
     assert isinstance(run(*words).exception, StorageError)

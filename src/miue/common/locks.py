@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from miue.common.errors import StorageError, cannot_write
 from miue.common.user_warnings import warn_user
 
@@ -35,6 +33,8 @@ def locked(output: Path, *, wait: bool = False) -> Iterator[None]:
     Raises:
         StorageError: another process writes it, or no file can be written there.
     """
+    from filelock import FileLock, Timeout  # the process that reads files of others locks nothing
+
     place = Path(os.path.realpath(output))
     missing = [] if wait else [path for path in (place, *place.parents) if not path.exists()]
     with ExitStack() as stack:

@@ -111,7 +111,8 @@ def check_fields(record: Any) -> None:
     Raises:
         ConfigError: a field of another type.
     """
-    types = types_of(type(record))
+    kind: Any = type(record)
+    types = types_of(kind)
     for field in fields(record):
         object.__setattr__(
             record, field.name, check_value(field.name, getattr(record, field.name), types[field.name])
@@ -292,7 +293,8 @@ def _asked(annotation: Any) -> Any:
     if origin in SEVERAL:
         return abc.Sequence[_asked(inner[0])]  # type: ignore[misc]
     if origin is tuple:
-        return Annotated[tuple[tuple(one if one is Ellipsis else _asked(one) for one in inner)], Strict(False)]
+        kinds = tuple(one if one is Ellipsis else _asked(one) for one in inner)
+        return Annotated[tuple[kinds], Strict(False)]  # type: ignore[valid-type]
     if not isinstance(annotation, type) or origin or annotation.__module__ in ("builtins", "typing"):
         return annotation
     if issubclass(annotation, Enum | Path):

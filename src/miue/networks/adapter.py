@@ -109,7 +109,7 @@ class BagModuleNetwork(MILNetwork):
             item=f"network {class_name(self)!r}",
             wanted=f"logits of shape ({self.score_width},) for one bag with features of shape (n, D)",
             got=describe_returned(logits, len(bags)),
-            fix="return one score per class (for this method score_width scores), without a batch axis",
+            fix=f"return one score per class (for this method {self.score_width} scores), without a batch axis",
         )
 
 

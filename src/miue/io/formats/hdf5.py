@@ -97,7 +97,7 @@ def read_parts(path: Path, names: Sequence[str], array: str = "") -> tuple[dict[
         with _opened_file(path) as file:
             datasets = {name: dataset_within(path, file, name) for name in names}
             if "coords" in datasets:
-                _refuse_otherpositive_number(path, file, datasets["coords"])
+                _refuse_other_number(path, file, datasets["coords"])
             attributes = {name: dict(dataset.attrs) for name, dataset in datasets.items()}
             return attributes, _read(path, datasets[array]) if array else np.zeros(0)
     except DataError:
@@ -130,7 +130,7 @@ def dataset_within(path: Path, file: Any, name: str) -> Any:
     return dataset
 
 
-def _refuse_otherpositive_number(path: Path, file: Any, coords: Any) -> None:
+def _refuse_other_number(path: Path, file: Any, coords: Any) -> None:
     """Raise where a file has features beside its coords, and another number of them.
 
     Raises:

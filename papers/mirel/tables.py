@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot
 
@@ -51,12 +51,12 @@ class Runs:
     """What is kept of the runs of a preset.
 
     Attributes:
-        results: of each seed.
-        resamples: of each seed, the numbers in resamples of the test bags; empty where one of them is not kept.
+        results: of each seed that was run.
+        resamples: of each seed whose test bags are kept, the numbers in resamples of these.
     """
 
-    results: list[list[Result]]
-    resamples: list[Resamples]
+    results: dict[int, list[Result]]
+    resamples: dict[int, Resamples]
 
 
 def markdown_table(table: PublishedTable, paths: Paths, seeds: Sequence[int], *, older: bool = False) -> str:
@@ -88,7 +88,7 @@ def markdown_table(table: PublishedTable, paths: Paths, seeds: Sequence[int], *,
         if not shown:
             continue
         columns = list(shown[0].paper.get(level) or BEYOND_THE_PAPER[preset(shown[0].preset).data])
-        every_run = [runs[name].results for name in table.presets]
+        every_run = [list(runs[name].results.values()) for name in table.presets]
         heading = [column + _note(column, every_run) for column in columns]
         parts += [f"### {HEADINGS[level]}", "", "| | " + " | ".join(heading) + " |"]
         parts.append("| --- |" + " ---: |" * len(columns))
@@ -148,14 +148,11 @@ def _percent(results: list[Result], estimator: str, level: str, task: str) -> fl
 
 
 def _runs(name: str, paths: Paths, seeds: Sequence[int]) -> Runs:
-    files = [paths.result(name, seed) for seed in seeds]
-    read = [(file, read_results(file, (name, seed))) for file, seed in zip(files, seeds, strict=True)]
-    done = [(file, results) for file, results in read if results is not None]
-    kept = [resamples_path(file) for file, _ in done]
-    return Runs(
-        [results for _, results in done],
-        [read_resamples(path) for path in kept] if all(path.exists() for path in kept) else [],
-    )
+    files = {seed: paths.result(name, seed) for seed in seeds}
+    every = {seed: read_results(file, (name, seed)) for seed, file in files.items()}
+    read = {seed: results for seed, results in every.items() if results is not None}
+    kept = {seed: path for seed in read if (path := resamples_path(files[seed])).exists()}
+    return Runs(read, {seed: read_resamples(path) for seed, path in kept.items()})
 
 
 def _baseline(row: PublishedRow, table: PublishedTable) -> PublishedRow | None:
@@ -191,7 +188,7 @@ def _cell(
     wanted: int,
 ) -> str:
     mine = runs[row.preset]
-    metrics = [_metric(row, level, column, columns, results) for results in mine.results]
+    metrics = [_metric(row, level, column, columns, results) for results in mine.results.values()]
     values = [100 * metric.value for metric in metrics if metric.value is not None]
     mean_paper, std_paper = row.paper.get(level, {}).get(column, (None, None))
     paper = "" if mean_paper is None else f"<br>paper {mean_paper:.2f}"
@@ -205,32 +202,40 @@ def _cell(
     if mean_paper is not None and std_paper is not None and hypot(std, std_paper) > 0:
         paper += f" ({(mean - mean_paper) / hypot(std, std_paper):+.1f})"
     over_bags = ""
-    if mine.resamples and len(values) == len(metrics):
-        drawn = _drawn(row, level, column, columns, mine.resamples)
-        over_bags = f" (± {np.nanstd(drawn):.2f})"
-        same = baseline is None or (level == "bag" and baseline.preset == row.preset)
-        if baseline is not None and not same and (others := runs[baseline.preset]).resamples:
-            other = [_metric(baseline, level, column, columns, results).value for results in others.results]
-            less = drawn - _drawn(baseline, level, column, columns, others.resamples)
-            low, high = np.nanpercentile(less, (2.5, 97.5))
-            over_bags += f"<br>{mean - 100 * np.mean([one for one in other if one is not None]):+.1f}"
-            over_bags += f" [{low:+.1f}, {high:+.1f}]"
+    if mine.resamples:
+        over_bags = f" (± {np.nanstd(_drawn(row, level, column, columns, mine, mine.resamples)):.2f})"
+    same = baseline is None or (level == "bag" and baseline.preset == row.preset)
+    if baseline is not None and not same and (common := mine.resamples.keys() & runs[baseline.preset].resamples):
+        both = [(one, runs[one.preset]) for one in (row, baseline)]
+        less = np.subtract(*(_drawn(one, level, column, columns, of, common) for one, of in both))
+        difference = np.subtract(*(_mean(one, level, column, columns, of, common) for one, of in both))
+        low, high = np.nanpercentile(less, (2.5, 97.5))
+        over_bags += f"<br>{difference:+.1f} [{low:+.1f}, {high:+.1f}]"
+        over_bags += "" if len(common) == wanted else f" ({len(common)} seeds)"
     return f"**{mean:.2f} ± {std:.2f}**{over_bags}{count}{paper}"
 
 
+def _mean(
+    row: PublishedRow, level: str, column: str, columns: Sequence[str], runs: Runs, seeds: Collection[int]
+) -> float:
+    """Return a column's mean over some seeds, in %; NaN where it is undefined for one."""
+    metrics = [_metric(row, level, column, columns, runs.results[seed]) for seed in seeds]
+    mean = Metric.mean_of(metrics).value
+    return float("nan") if mean is None else 100 * mean
+
+
 def _drawn(
-    row: PublishedRow, level: str, column: str, columns: Sequence[str], every_seed: Sequence[Resamples]
+    row: PublishedRow, level: str, column: str, columns: Sequence[str], runs: Runs, seeds: Collection[int]
 ) -> Float64[np.ndarray, "resamples"]:
-    """Return a column's mean over seeds in each resample of the test bags, in %."""
+    """Return a column's mean over some seeds in each resample of the test bags, in %."""
     if column == "UE":
-        return np.mean([_drawn(row, level, part, columns, every_seed) for part in _of_ue(columns)], axis=0)
+        return np.mean([_drawn(row, level, part, columns, runs, seeds) for part in _of_ue(columns)], axis=0)
     task, measure = _task(row, level, column)
     level_and_estimator = level if level == "bag" else f"{level}, {row.estimator}"
     kind = RESAMPLED.get(task) or (task if measure == DEFAULT else task.replace("ood ", "detection ", 1))
     start = f"{level_and_estimator}, {kind.removesuffix('*')}"
-    return 100 * np.mean(
-        [next(v for k, v in drawn.items() if k.startswith(start)) for drawn in every_seed], axis=0
-    )
+    drawn = [runs.resamples[seed] for seed in seeds]
+    return 100 * np.mean([next(v for k, v in one.items() if k.startswith(start)) for one in drawn], axis=0)
 
 
 def _of_ue(columns: Sequence[str]) -> list[str]:

@@ -218,6 +218,10 @@ def test_a_cell_has_both_kinds_of_error_and_the_paired_difference(paths: Paths) 
     assert gated.count(cell) == 5 and standard.count("**71.00 ± 1.41** (± 5.78)<br>paper") == 5
     assert any("the difference to mnist/abmil-mirel, [its 95 % interval" in line for line in lines)
     resamples_path(paths.result(names[0], 17)).unlink()
+    assert "**81.00 ± 1.41** (± 5.87)<br>+10.0 [+9.0, +11.0] (1 seeds)<br>" in markdown_table(
+        table, paths, [42, 17]
+    )
+    resamples_path(paths.result(names[0], 42)).unlink()
     without = markdown_table(table, paths, [42, 17])
     assert "predictions of bags were not kept: gated attention." in without and "<br>+10.0" not in without
 

@@ -62,4 +62,4 @@ def test_a_result_that_is_cut_off_does_not_count(tmp_path: Path) -> None:
     whole = (folder / "1.csv").read_text()
     (folder / "2.csv").write_text("\n".join(whole.splitlines()[:-2]) + "\n")
     assert "| `max` | 1 | 90.0 | 90.0 |" in ue_table(tmp_path)
-    assert "mean" not in ue_table(tmp_path)
+    assert "| `mean`" not in ue_table(tmp_path)

@@ -156,7 +156,7 @@ def test_logits_that_are_not_as_many_as_the_method_asks_for_are_named() -> None:
             super().__init__(network)
             self.score_width = 4
 
-    with pytest.raises(ModelError, match=r"logits of shape \(4,\) .* \(2,\); for this method 4 scores"):
+    with pytest.raises(ModelError, match=r"logits of shape \(4,\) .* \(2,\); .*\(for this method 4 scores\)"):
         miue.train(
             ARRAYS,
             LABELS,
@@ -329,7 +329,7 @@ def test_settings_among_the_arguments_of_training_are_told_where_they_go(
 
 def test_a_seed_twice_is_no_second_run(tmp_path: Path) -> None:
     bags = separable_bags(20)
-    with pytest.raises(ConfigError, match=r"seeds: expected at least one, each once, got 1, 1"):
+    with pytest.raises(ConfigError, match=r"seeds: expected different numbers, .* got \[1, 1\]"):
         loose.cross_validate(bags, loose.make_folds(bags, 2), [1, 1], tmp_path / "cv")
 
 

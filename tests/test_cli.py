@@ -8,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -115,11 +114,13 @@ def test_numbers_are_shown_as_a_person_writes_them(
 
 
 def test_prediction_of_a_store_without_labels(folder: Path, tmp_path: Path) -> None:
-    bags = miue.read_store(folder / "store").subset(range(5))
-    nothing: Any = Labels.unknown(len(bags))
-    miue.write_store(tmp_path / "store", replace(bags, labels=nothing, instance_labels=None))
+    bags = miue.read_store(folder / "store").split("test")
+    unlabeled = replace(
+        bags, labels=Labels.unknown(len(bags)), instance_labels=Labels.unknown(len(bags.instances))
+    )
+    miue.write_store(tmp_path / "store", unlabeled)
     run("predict", folder / "run", tmp_path / "store", "--out", tmp_path / "out", "--quiet")
-    assert "give labels of instances with" in " ".join(run("evaluate", tmp_path / "out").split())
+    assert "predict with instance labels" in " ".join(run("evaluate", tmp_path / "out").split())
 
 
 @pytest.mark.long

@@ -20,6 +20,7 @@ from made_images import bright_bags
 from torch import nn
 
 import miue
+from miue.common import user_warnings
 from miue.common.errors import DataError, ModelError
 from miue.io.load import load_bags
 
@@ -235,7 +236,7 @@ def test_new_bags_that_the_run_does_not_list_stay_without_labels_and_that_is_sai
     said = run("predict", place / "run", tmp_path / "new", "--out", tmp_path / "p", "--quiet")
     assert "lists none for these bags; pass --labels TABLE to evaluate" in said
     assert not miue.read_predictions(tmp_path / "p").bags.labels.known.any()
-    assert "--labels" in run("evaluate", tmp_path / "p")
+    assert "predict with labels" in run("evaluate", tmp_path / "p")
     run("report", tmp_path / "p", "--out", tmp_path / "r.html", "--quiet", "--resamples", "10")
     assert "--labels TABLE" in (tmp_path / "r.html").read_text("utf-8")
     replace(miue.Model.load(place / "run"), training_bags=None).save(tmp_path / "shared")
@@ -365,8 +366,10 @@ def test_features_of_another_extractor_are_warned_of(tmp_path: Path, through_sto
         model.predict(given["clam"].subset([1, 3]))
 
 
-def test_images_of_another_scale_are_refused_or_warned_of(tmp_path: Path) -> None:
+def test_images_of_another_scale_are_refused_or_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A network takes bytes as numbers from 0 to 1, and numbers as they are."""
+    checks = {"shape_checks", "jaxtyping", "beartype"}  # of the tests
+    monkeypatch.setattr(user_warnings, "PASSED_OVER", user_warnings.PASSED_OVER | checks)
     of_bytes = bright_bags()
     pixels = np.asarray(of_bytes.instances, np.float32)
     of_255, of_1 = replace(of_bytes, instances=pixels), replace(of_bytes, instances=pixels / 255)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.common.errors import ConfigError, DataError, StorageError
+from miue.common.errors import DataError, StorageError
 from miue.io.splits.draw import make_folds
 from miue.model.config import TrainingConfig
 from miue.model.defaults import settings_by_size
@@ -292,15 +291,3 @@ def test_loaded_moments_meet_their_weights_in_every_memory_format(memory_format:
     resumed, _ = optimizer_and_schedule(again, TrainingConfig.model_validate(settings_by_size(500, 5000)))
     resumed.load_state_dict({**optimizer.state_dict(), "state": {0: saved}})
     assert torch.equal(step(again, resumed), step(filters, optimizer))
-
-
-def test_a_run_from_before_there_was_a_setting_had_its_default(tmp_path: Path) -> None:
-    train("mlp", tmp_path / "run", settings={"max_epochs": 1})
-    path = tmp_path / "run" / "run.json"
-    description = json.loads(path.read_text())
-    del description["training"]["class_balanced"]
-    path.write_text(json.dumps(description))
-    with pytest.raises(ConfigError, match="the same class_balanced as when it was started, False, got True"):
-        train("mlp", tmp_path / "run", settings={"max_epochs": 2, "class_balanced": True}, if_exists="resume")
-    resumed = train("mlp", tmp_path / "run", settings={"max_epochs": 2}, if_exists="resume")
-    assert resumed.training is not None and resumed.training.epochs == 2

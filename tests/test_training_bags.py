@@ -89,7 +89,7 @@ def test_training_bags_are_evaluated_only_where_that_is_allowed(tmp_path: Path) 
         with pytest.raises(DataError, match=message):
             evaluate(bags)
     assert model.evaluate(bags, allow_training_bags=True).bags.count == 40
-    assert "--allow-training-bags" in fail("evaluate", tmp_path / "predictions")
+    assert "allow training bags" in fail("evaluate", tmp_path / "predictions")
     assert "Acc." in run("evaluate", tmp_path / "predictions", "--allow-training-bags")
 
 

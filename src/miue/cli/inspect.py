@@ -31,7 +31,7 @@ def inspect(
     source: Source = Source(),  # noqa: B008  (frozen)
     quiet: Quiet = False,
 ) -> None:
-    """Show what a folder or table contains, and whether its files were changed.
+    """Show what a folder or table contains; check its files.
 
     For feature files, shows each bag with its format, numbers of instances (N) and features (D), type, coords,
     patch size and problems. With --labels (or --splits, --instance-labels), shows how many bags of each class and

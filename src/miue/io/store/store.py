@@ -227,11 +227,11 @@ def read_raw_store(path: Path | str) -> RawBags:
     order = np.argsort(starts)
     return RawBags(
         source=str(table) if np.array_equal(order, np.arange(len(order))) else f"{table} sorted by start",
-        ids=tuple(columns["bag_id"][row] for row in order),
+        ids=tuple(columns["bag_id"][row] for row in order.tolist()),
         starts=starts[order],
         sizes=sizes[order],
         instances=instances,
-        of_bags={name: [cells[row] for row in order] for name, cells in columns.items()},
+        of_bags={name: [cells[row] for row in order.tolist()] for name, cells in columns.items()},
         arrays={
             name: np.array(read_array(path / f"{name}.npy", AGAIN), dtype)
             for name, dtype in ARRAYS.items()
@@ -292,7 +292,7 @@ def _read_bag_table(
     if (twice := first_repeated(ids)) is not None:
         raise repeated(f"bag {twice!r} of {str(path)!r}", "a unique id", ids.count(twice), "rename one")
     spans = dict(zip(written["bag_id"], zip(written["start"], written["size"], strict=True), strict=True))
-    for name, start, size in zip(ids, starts, sizes, strict=True):
+    for name, start, size in zip(ids, starts.tolist(), sizes.tolist(), strict=True):
         if spans.get(name) != (str(start), str(size)):
             raise StorageError(
                 item=f"bag {name!r} of {str(path)!r}",

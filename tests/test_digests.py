@@ -219,7 +219,7 @@ def test_a_run_of_which_the_calibration_is_damaged_or_not_listed_is_calibrated_a
 def test_json_of_another_version_or_program_and_what_was_changed_in_it_are_refused(
     content: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
-    path, whole = tmp_path / "one.json", sealed({"format": "f", "version": 2, "value": 7})
+    path, whole = tmp_path / "one.json", sealed({"format": "f", "version": 2, "value": 7, "by": {9: 1, 10: 2}})
     path.write_text(json.dumps(dict(reversed(whole.items()))))
     given: dict[str, Any] = {"what": "one", "format_name": "f", "version": 2, "again": "make it again"}
     assert read_sealed(path, **given)["value"] == 7

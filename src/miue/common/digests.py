@@ -18,7 +18,8 @@ MODEL_FORMAT = "miue-model"
 
 def json_sha256(content: Any) -> str:
     """Return the SHA-256 of JSON values, the same however they are written, with keys in any order."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    as_read = json.loads(json.dumps(content))  # whose keys are text
+    return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:

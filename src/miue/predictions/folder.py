@@ -55,7 +55,7 @@ from miue.predictions.table import PredictionTable, uncertainty_column
 
 FORMAT = "miue-predictions"
 VERSION = 2
-TABLES = BAGS, *INSTANCES = ("bags.csv", "instances.csv", "instances.csv.gz")
+BAGS, INSTANCES = "bags.csv", ("instances.csv", "instances.csv.gz")
 COMPRESSED_FROM = 20_000  # rows of a CSV table
 FORMATS = ("parquet", "csv")
 EDITABLE = ("label", "is_ood", "ood_set", "patient")
@@ -167,7 +167,7 @@ class Predictions(PrintsAsTable):
         of_patients = self.by_patient()
         if of_patients is not None:
             _write_csv(folder / "patients.csv", of_patients, id_column="patient")
-        headers = {name: read_header(folder / name) for name in TABLES if (folder / name).exists()}
+        headers = {name: read_header(folder / name) for name in (BAGS, *INSTANCES) if (folder / name).exists()}
         locked = {name: [column for column in of if column not in EDITABLE] for name, of in headers.items()}
         summary = {
             "format": FORMAT,
@@ -254,7 +254,7 @@ def read_predictions(path: Path | str) -> Predictions:
     if not main.exists() and not parts.exists():
         return read_tables(bags, next((folder / name for name in INSTANCES if (folder / name).exists()), None))
     summary = read_sealed(main, what="predictions", format_name=FORMAT, version=VERSION, again=AGAIN)
-    for name in TABLES:
+    for name in (BAGS, *INSTANCES):
         digest = partial(columns_sha256, names=summary[LOCKED].get(name, ()))
         check_files(main, summary[FILES], [name], AGAIN, digest)
     try:

@@ -31,7 +31,7 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.io.store.store import write_tables
+from miue.io.store.store import rows_sha256, write_tables
 from miue.methods import Method
 from miue.model import encoding
 from miue.model.config import build_method
@@ -53,6 +53,7 @@ def make_store(folder: Path, count: int, size: int) -> Path:
     random = np.random.default_rng(0)
     out = open_memmap(path / "instances.npy", "w+", np.float16, (count * size, WIDTH))
     truth = np.zeros(count * size, np.int64)
+    digests: list[str] = []
     direction = random.normal(size=WIDTH).astype(np.float32)
     for bag in range(count):
         rows = random.standard_normal((size, WIDTH), dtype=np.float32)
@@ -61,6 +62,7 @@ def make_store(folder: Path, count: int, size: int) -> Path:
             rows[planted] += 0.3 * direction
             truth[bag * size : (bag + 1) * size][planted] = 1
         out[bag * size : (bag + 1) * size] = rows
+        digests.append(rows_sha256(out[bag * size : (bag + 1) * size]))
     out.flush()
     del out
     sizes = np.full(count, size, np.int64)
@@ -79,7 +81,7 @@ def make_store(folder: Path, count: int, size: int) -> Path:
         instance_is_ood=OodFlags.unknown(len(truth)),
         class_names=("negative", "positive"),
     )
-    write_tables(path, dataset, {"benchmark": "slides"})
+    write_tables(path, dataset, digests, {"benchmark": "slides"})
     return path
 
 

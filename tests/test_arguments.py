@@ -40,6 +40,7 @@ loose_executor: Any = Executor
 loose_shard: Any = Shard
 loose_run: Any = Run
 loose_worklist: Any = worklist
+loose_train_seeds: Any = train_seeds
 RECIPE = Recipe(distances=(), settings={"max_epochs": 1})
 CALIBRATION = miue.Calibration(class_names=("a", "b"))
 
@@ -208,7 +209,7 @@ def predictions(model: miue.Model) -> Any:
             "a value of type dict",
         ),
         (lambda p: loose.train(separable_bags(4).subset([])), "the bags to train on", "none"),
-        (lambda p: train_seeds(RECIPE, separable_bags(4), ["x"], Run()), "seeds, entry 0", "'x'"),
+        (lambda p: loose_train_seeds(RECIPE, separable_bags(4), ["x"], Run()), "seeds, entry 0", "'x'"),
         (lambda p: train_recipe(p, separable_bags(4), Run()), "recipe", "a value of type Predictions"),
         (lambda p: loose.make_folds(separable_bags(20), 1), "the number of folds", "1"),
         (lambda p: loose.load_bags("folder", labels=["a"]), "labels", "['a']"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -248,7 +249,8 @@ def save_array(path: Path, array: np.ndarray, coords: np.ndarray | None = None) 
     elif path.suffix == ".pt":
         torch.save(torch.from_numpy(array), path)
     elif path.suffix == ".npz":
-        np.savez(path, **{name: array}, **({} if coords is None else {"coords": coords}))
+        arrays: dict[str, Any] = {name: array} | ({} if coords is None else {"coords": coords})
+        np.savez(path, **arrays)
     else:
         with h5py.File(path, "w") as file:
             file[name] = array

@@ -228,7 +228,7 @@ def test_the_smallest_images_of_an_encoder_are_encoded_and_smaller_ones_refused(
 def test_an_encoder_refuses_instances_of_another_shape(encoder: type[Encoder]) -> None:
     for shape in ((5, 3, 3), (3, 3)) if encoder is MLP else ((16,), (3, 32, 32), (5, 3, 3)):
         with pytest.raises(ModelError) as raised:
-            encoder(shape)  # type: ignore[call-arg]
+            encoder(shape)
         assert (raised.value.item, raised.value.got) == (
             f"encoder {encoder.__name__}",
             f"instances of shape {shape}",

@@ -290,6 +290,7 @@ def test_a_report_reads_each_uncertainty_once_for_metrics_intervals_and_figures(
 
     monkeypatch.setattr(StoredInstances, "uncertainty", noted)
     back = read_predictions(tmp_path / "p")
+    level: Any
     (level,) = (
         evaluate_levels([Run("a", "", "p", back)], ("0", "1", "2"), Resampling(20), no_track)[one]
         for one in ["instances"]

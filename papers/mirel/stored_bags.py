@@ -62,7 +62,7 @@ def resample_test_bags(predictions: Predictions, estimator: str) -> dict[str, Fl
 
     The same seed draws the same bags for every preset and training, so that differences are paired.
     """
-    found = {}
+    found: dict[str, Float64[np.ndarray, "resamples"]] = {}
     for level, table in (("bag", predictions.bags), (f"instance, {estimator}", predictions.instances)):
         if table is not None:
             drawn = resampled_metrics(table, {}, resamples=RESAMPLES, seed=0)

@@ -207,8 +207,9 @@ def _cell(
     same = baseline is None or (level == "bag" and baseline.preset == row.preset)
     if baseline is not None and not same and (common := mine.resamples.keys() & runs[baseline.preset].resamples):
         both = [(one, runs[one.preset]) for one in (row, baseline)]
-        less = np.subtract(*(_drawn(one, level, column, columns, of, common) for one, of in both))
-        difference = np.subtract(*(_mean(one, level, column, columns, of, common) for one, of in both))
+        drawn = [_drawn(one, level, column, columns, of, common) for one, of in both]
+        means = [_mean(one, level, column, columns, of, common) for one, of in both]
+        less, difference = drawn[0] - drawn[1], means[0] - means[1]
         low, high = np.nanpercentile(less, (2.5, 97.5))
         over_bags += f"<br>{difference:+.1f} [{low:+.1f}, {high:+.1f}]"
         over_bags += "" if len(common) == wanted else f" ({len(common)} seeds)"

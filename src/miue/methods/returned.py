@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from jaxtyping import Float, Shaped
 from torch import Tensor
@@ -25,7 +26,7 @@ def check_projection(network: object, projection: object, instances: int) -> Pro
     Raises:
         ModelError: no tensors in a tuple, or one without a row for each of so many instances.
     """
-    parts = list(projection) if isinstance(projection, tuple | list) else [projection]
+    parts: list[Any] = list(projection) if isinstance(projection, tuple | list) else [projection]
     wrong = [part for part in parts if not isinstance(part, Tensor) or part.shape[:1] != (instances,)]
     if isinstance(projection, tuple | list) and not wrong:
         return tuple(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int64
@@ -82,7 +82,7 @@ class FeatureDistance(nn.Module, ABC):
             )
         state, width = cls._fitted_state(features, bag_labels, generator), features.shape[1]
         found = state if isinstance(state, Mapping) else {}
-        parts = [found.get(name) for name in cls.state_names]
+        parts: list[Any] = [found.get(name) for name in cls.state_names]
         if all(isinstance(part, Tensor) for part in parts) and parts[0].shape[-1:] == (width,):
             return cls(**state)
         raise ModelError(

@@ -333,8 +333,8 @@ def _recipe(saved: SavedConfig, *, trust: bool) -> Recipe:
     """
     saved.model.parts(trust=trust)
     components = (saved.model.network, saved.model.method, saved.model.encoder)
-    parts = [component.import_path or component.name for component in components]
-    return Recipe(*parts, saved.model.options(), (), saved.training.settings)
+    network, method, encoder = (component.import_path or component.name for component in components)
+    return Recipe(network, method, encoder, saved.model.options(), (), saved.training.settings)
 
 
 def _uncertainties(folder: Path, seeds: Sequence[int]) -> dict[str, Float64[np.ndarray, "bags"]]:

@@ -226,12 +226,12 @@ def _rows_of_tiles(path: Path, where: Path, count: int) -> Int64[np.ndarray, "n"
         return None
     with opened_archive(where) as archive:
         stored = _member(where, archive, TILE) if TILE in archive.files else np.arange(count)
-    row_of = {number: row for row, number in enumerate(stored.tolist())}
+    row_of = {number: row for row, number in enumerate(stored.ravel().tolist())}
     if len(stored) != count or len(row_of) < len(stored):
         raise bag_error(
             where, "a corner for each tile, each tile once", f"{len(row_of):,} tiles, {count:,} corners"
         )
-    rows = np.array([row_of.get(number, -1) for number in tiles.tolist()], np.int64)
+    rows = np.array([row_of.get(number, -1) for number in tiles.ravel().tolist()], np.int64)
     if (rows < 0).any():
         raise bag_error(where, "a corner for each tile of the features", f"no tile {tiles[rows.argmin()]}")
     return rows

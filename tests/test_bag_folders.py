@@ -27,7 +27,6 @@ from miue.io.checks import check_values
 from miue.io.labels.label_table import read_label_table
 from miue.io.load import load_bags
 from miue.io.store.pack import pack
-from miue.pathology.export import folders as export_folders
 
 
 @pytest.fixture
@@ -354,35 +353,6 @@ def test_an_export_beside_predictions_that_is_interrupted_names_the_commands_tha
     for command in commands:
         run(*shlex.split(command.strip("'"))[1:])
     assert all((out / kind / "export.json").exists() for kind in ("geojson", "heatmap", "arrays"))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("when", ["reading", "writing", "after"])
-def test_predictions_that_are_removed_during_their_exports_are_an_error_that_names_them(
-    when: str, slides: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An export makes the folder again: the command ended well, without predictions."""
-    folder, labels = slides
-    bags = load_bags(folder, labels=labels).bags
-    more: dict[str, Any] = {"settings": {"max_epochs": 1}, "progress": False, "distances": []}
-    miue.train(bags, options={"encoder.width": 8}, out=tmp_path / "run", **more)
-    out = tmp_path / "predictions"
-    predict = ("predict", tmp_path / "run", folder, "--part", "all", "--quiet", "--out", out, "--export", "arrays")
-    name = {"reading": "export", "writing": "_finish", "after": "export"}[when]
-    original = getattr(export_folders, name)
-
-    def removing(*arguments: Any, **options: Any) -> Any:
-        if when == "after":
-            written = original(*arguments, **options)
-        shutil.rmtree(out)
-        return written if when == "after" else original(*arguments, **options)
-
-    monkeypatch.setattr(export_folders, name, removing)
-    said = fail(*predict)
-    assert f"'{out}" in said and "removed" in said and "give the same command again" in said
-    monkeypatch.undo()
-    shutil.rmtree(out, ignore_errors=True)
-    run(*predict)
 
 
 @pytest.mark.long

@@ -33,13 +33,13 @@ SLOW = ["--set", "max_epochs=5000", "--set", "stop_patience=5000", "--quiet"]
 
 
 def interrupted(until: Path, *arguments: object, by: signal.Signals = signal.SIGINT) -> str:
-    """Interrupt a command once ``until`` is there and written, and return what it says."""
+    """Interrupt a command once ``until`` is there, and written unless it is a lock, and return what it says."""
     command = [sys.executable, "-c", INTERRUPTIBLE, *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
-        while not any(file.stat().st_size for file in until.parent.glob(until.name)):
+        while not any(file.stat().st_size or file.suffix == ".lock" for file in until.parent.glob(until.name)):
             assert process.poll() is None, process.communicate()
             time.sleep(0.02)
         process.send_signal(by)
@@ -178,14 +178,14 @@ def test_an_interrupt_of_what_is_written_piece_by_piece_says_what_is_there(
     rules = ["--without", "deferral", "--without", "sets", "--false-alarms", "0.2"]
     run("calibrate", model, store, *rules, "--quiet")
     monitoring = ["monitor", model, predictions, "--out", out]
-    for where in ("monitoring.folder._write_course", "common.text.ResultTable.show"):
+    for where in ("calibration.monitoring.folder._course_columns", "common.text.ResultTable.show"):
         with monkeypatch.context() as patched:
             patched.setattr(f"miue.{where}", interrupt)
             with pytest.raises(Interrupted, match="is whole; the same command adds what it lacks$"):
                 run(*monitoring)
     run(*monitoring)
     checking = ["check", "vanishing", model, store, "--out", tmp_path / "vanishing", "--quiet"]
-    monkeypatch.setattr("miue.selection.vanishing.check_vanishing", interrupt)
+    monkeypatch.setattr("miue.selection.check_vanishing", interrupt)
     with pytest.raises(Interrupted, match="^finished refits are kept in .*; the same command goes on$"):
         run(*checking)
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from miue.bags.dataset import BagDataset
 from miue.bags.fingerprint import fingerprint, fingerprint_of_facts
 from miue.calibration import Calibration, decide
-from miue.common.errors import MiueError, StorageError, first_few, not_readable, wrong_type
+from miue.common.errors import MiueError, StorageError, first_few, wrong_type
 from miue.common.files import atomic_folder, file_sha256, read_json, write_json
 from miue.common.folder_kinds import EMPTY_SHARD, PREDICTIONS
 from miue.common.tasks import Shard
@@ -223,13 +223,7 @@ def _read_calibration(shard: ShardOf) -> Calibration | None:
     if not shard.calibration:
         return None
     path, fix = Path(shard.run) / "calibration.json", "put it back, or predict again"
-    try:
-        digest = _digest(Path(shard.run))
-    except OSError as error:
-        raise not_readable(
-            repr(str(path)), "the calibration that the shards were predicted with", error, fix
-        ) from error
-    if digest != shard.calibration:
+    if _digest(Path(shard.run)) != shard.calibration:
         wanted, got = "the calibration that the shards were predicted with", "one that was made since"
         raise StorageError(item=repr(str(path)), wanted=wanted, got=got, fix=fix)
     return Calibration.load(path)

@@ -16,7 +16,7 @@ from made_predictions import made_predictions
 from scipy import stats
 from sklearn.metrics import f1_score, matthews_corrcoef
 
-from miue.common.errors import ConfigError, DataError
+from miue.common.errors import ConfigError, StorageError
 from miue.evaluation import METRICS, Metric, check_own_metrics, evaluate, is_built_in, own_metrics
 from miue.evaluation.class_metrics import NOT_FINITE, NamedMetric
 from miue.evaluation.metrics import NO_LABEL, Judged, Owners, WeightedMetric, mean_over_items
@@ -223,5 +223,5 @@ def test_cross_validations_are_compared_by_them(tmp_path: Path) -> None:
     assert first.summaries["bags", "first"].high == pytest.approx(np.mean(means) + half)
     (tmp_path / "b" / "fold_1" / "seed_2" / "predictions" / "bags.csv").unlink()
     assert compare(folders)
-    with pytest.raises(DataError, match="expected the table bags.csv"):
+    with pytest.raises(StorageError, match="bags.csv': expected a file that predictions.json lists"):
         compare(folders, metrics={"f1": f1})

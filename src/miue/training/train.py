@@ -219,7 +219,7 @@ def train_recipe(
 
 def _prepare(method: Method, plan: Plan, bags: BagDataset, folder: Path | None, *, progress: bool) -> None:
     """Write the part of each bag, and fit encoders to their inputs; instances are read once for all members."""
-    if folder is not None:
+    if folder is not None and not (folder / "config.json").exists():  # a model stays with the file it lists
         write_splits(folder / "splits.csv", plan.splits(bags), bags, plan.validation)
     first, *others = (member.network.encoder for member in method.members())
     batches = ordered_batches(plan.train, BATCH_INSTANCES)

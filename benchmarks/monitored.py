@@ -98,12 +98,9 @@ def _trained(bags: BagDataset, seed: int) -> tuple[Model, BagDataset]:
         network=NETWORK,
         method="mirel",
         encoder=ENCODER,
-        settings={
-            **SETTINGS,
-            "seed": seed,
-            "options": {**OPTIONS, **METHOD_SETUPS["mirel"].options},
-            "distances": DISTANCES,
-        },
+        options={**OPTIONS, **METHOD_SETUPS["mirel"].options},
+        settings={**SETTINGS, "seed": seed},
+        distances=DISTANCES,
         progress=False,
     )
     return model, bags.subset(held)

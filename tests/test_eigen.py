@@ -66,8 +66,6 @@ def test_a_training_ends_well_where_the_fast_algorithm_fails(
 
     monkeypatch.setattr(torch.linalg, "eigh", fail_on_large)
     settings = {"max_epochs": 1}
-    model = miue.train(
-        bags, method=method, settings={**settings, "distances": distances, "device": "cpu"}, progress=False
-    )
+    model = miue.train(bags, method=method, distances=distances, settings=settings, progress=False, device="cpu")
     assert set(model.distances) == set(distances)
     assert failed

@@ -20,9 +20,7 @@ BAGS, NEW = separable_bags(20), separable_bags(12, seed=1)
 
 def train(method: str = "mirel") -> miue.Model:
     settings = {"max_epochs": 2}
-    return miue.train(
-        BAGS, method=method, settings={**settings, "distances": ["knn"], "device": "cpu"}, progress=False
-    )
+    return miue.train(BAGS, method=method, settings=settings, distances=["knn"], progress=False, device="cpu")
 
 
 def probabilities(model: miue.Model) -> np.ndarray:

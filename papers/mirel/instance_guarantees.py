@@ -104,7 +104,8 @@ def predict_nuclei(source: Path, out: Path, network: str, method: str, seed: int
         network=network,
         method=method,
         encoder=ENCODER,
-        settings={**SETTINGS, "seed": seed, "options": {**options, **METHOD_SETUPS[method].options}},
+        options={**options, **METHOD_SETUPS[method].options},
+        settings={**SETTINGS, "seed": seed},
         progress=False,
     )
     _predict(model, concatenate([parts["test"], parts["calibration"]]), out, name)

@@ -148,8 +148,11 @@ def _measure(
         network=choice.network,
         method=method,
         encoder=data.encoder,
-        settings={**data.settings, "seed": seed, "options": options, "distances": (), "device": "cpu"},
+        options=options,
+        distances=(),
+        settings={**data.settings, "seed": seed},
         progress=False,
+        device="cpu",
     ).training
     constant = trained.constant_criterion
     measured = (str(trained.epochs), f"{trained.criterion:.5f}", f"{constant:.5f}")

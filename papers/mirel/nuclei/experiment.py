@@ -233,14 +233,10 @@ def train_setup(name: str, training: BagDataset, validation: BagDataset, seed: i
         network=setup.network,
         method=setup.method or name,
         encoder=ENCODER,
-        settings={
-            **SETTINGS,
-            **setup.settings,
-            "seed": seed,
-            "options": {**OPTIONS, **setup.options},
-            "device": device,
-        },
+        options={**OPTIONS, **setup.options},
+        settings={**SETTINGS, **setup.settings, "seed": seed},
         progress=False,
+        device=device,
     )
 
 

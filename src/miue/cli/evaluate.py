@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from miue.cli.flags import takes_settings
-from miue.cli.options import AsJson, GivenPredictions, Overwrite, Quiet
+from miue.cli.given_predictions import read_given
+from miue.cli.group_options import GroupOptions
+from miue.cli.option_groups import takes_options
+from miue.cli.options import LABELS, OUTPUT, AsJson, ClassNames, GivenPredictions, Instances, OverwriteFile, Quiet
 from miue.cli.outputs import keeps_inputs, locks_out
-from miue.cli.predictions import groups_of, read_given
 from miue.common.outputs import refuse_existing
-from miue.common.text import OUTPUT, say_json
-
-if TYPE_CHECKING:
-    from miue.io.labels.groups import GroupSettings
-    from miue.predictions.settings import TableSettings
+from miue.common.text import say_json
 
 
-@takes_settings(table="miue.predictions.settings:TableSettings", groups="miue.io.labels.groups:GroupSettings")
 @keeps_inputs
+@takes_options
 @locks_out
 def evaluate(
     predictions: GivenPredictions,
-    table: TableSettings,
-    groups: GroupSettings,
+    groups: GroupOptions,
+    instances: Instances = None,
+    classes: ClassNames = None,
+    id_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Column of the bag's name in --groups, if not recognized.", rich_help_panel=LABELS
+        ),
+    ] = None,
     allow_training_bags: Annotated[
         bool,
         typer.Option(
@@ -33,12 +37,12 @@ def evaluate(
             help="Also evaluate bags that the model was trained on, which says nothing about new ones.",
         ),
     ] = False,
+    as_json: AsJson = False,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the JSON to this file.", rich_help_panel=OUTPUT)
     ] = None,
-    overwrite: Overwrite = False,
+    overwrite: OverwriteFile = False,
     quiet: Quiet = False,
-    as_json: AsJson = False,
 ) -> None:
     """Compute accuracy, calibration and OOD metrics.
 
@@ -66,9 +70,9 @@ def evaluate(
 
     if out is not None:
         refuse_existing(out, overwrite=overwrite)
-    groups.check()
-    given = read_given(predictions, table.instances, table.classes)
-    by_bag = groups_of([given.bags], groups)
+    groups.check(id_column)
+    given = read_given(predictions, instances, classes)
+    by_bag = groups.read([given.bags], id_column)
     evaluation = evaluate_predictions(
         given, allow_training_bags=allow_training_bags, groups=by_bag, progress=not quiet
     )
@@ -79,5 +83,5 @@ def evaluate(
         return
     of_levels, *others = evaluation.tables()
     of_levels.show("Evaluation")
-    for other in others:
-        other.show()
+    for table in others:
+        table.show()

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from miue.cli.flags import takes_settings
+from miue.cli.option_groups import takes_options
 from miue.cli.options import AsJson, Quiet
+from miue.cli.sources import Source
 from miue.common.text import say_json
 
-if TYPE_CHECKING:
-    from miue.io.settings import LoadSettings
 
-
-@takes_settings(load="miue.io.settings:LoadSettings", without=("skip_bad",))
+@takes_options(without=("skip_bad",))
 def inspect(
     path: Annotated[
         Path,
         typer.Argument(metavar="PATH", help="Folder of feature files, store, run, predictions, or long table."),
     ],
-    load: LoadSettings,
+    as_json: AsJson = False,
     read: Annotated[
         bool,
         typer.Option(
@@ -30,8 +28,8 @@ def inspect(
             "labels, bags that are there under two names.",
         ),
     ] = False,
+    source: Source = Source(),  # noqa: B008  (frozen)
     quiet: Quiet = False,
-    as_json: AsJson = False,
 ) -> None:
     """Show what a folder or table contains; check its files.
 
@@ -43,7 +41,7 @@ def inspect(
     """
     from miue.cli.inspection import describe, description_table
 
-    description = describe(path, load, read=read, progress=not quiet)
+    description = describe(path, source, read=read, progress=not quiet)
     if as_json:
         say_json(description)
         return

@@ -92,7 +92,7 @@ def test_which_class_is_negative_is_said_with_the_flags_of_instances(negative: s
 
 def test_a_negative_bag_with_a_positive_instance_is_said_with_the_name_of_its_class() -> None:
     froc = miue.evaluate(predicted(seed=1, negative="9")).froc
-    assert froc is not None and "of the negative class has an instance" in froc["froc"].reason
+    assert froc is not None and "of the negative class '2' has an instance" in froc["froc"].reason
 
 
 @pytest.mark.parametrize("name", ["2", "9"])

@@ -74,7 +74,11 @@ def froc(predictions: Predictions, *, negative_class: int = 0, score: str = PROB
         is_positive = part.judged & (part.labels.values != negative_class)
         if (is_positive & in_negative).any():
             bag = str(part.bag_ids[(is_positive & in_negative).argmax()])
-            return _undefined(f"bag {bag!r} of the negative class has an instance that is labeled positive")
+            classes = predictions.provenance.classes
+            called = f" {classes[negative_class]!r}" if negative_class < len(classes) else ""
+            return _undefined(
+                f"bag {bag!r} of the negative class{called} has an instance that is labeled positive"
+            )
         scores = instance_scores(part, score, negative_class)
         positives.append(scores[is_positive])
         candidates = np.append(false_positives, scores[in_negative & ~part.is_ood.out_of_distribution])

@@ -74,8 +74,12 @@ def check_features(encoder: nn.Module, features: object, count: int, width: int 
     Raises:
         ModelError: no tensor of one vector per instance, of ``width`` numbers where that is known.
     """
-    is_table = isinstance(features, Tensor) and features.is_floating_point() and features.dim() == 2
-    if isinstance(features, Tensor) and is_table and features.shape == (count, width or features.shape[1]):
+    if (
+        isinstance(features, Tensor)
+        and features.is_floating_point()
+        and features.dim() == 2
+        and features.shape == (count, width or features.shape[1])
+    ):
         return features
     wanted = f"features of shape ({count}, {width or 'D'})"
     item, got = f"encoder {type(encoder).__name__!r}", describe_returned(features)

@@ -477,7 +477,7 @@ def test_a_kill_while_a_run_is_cleared_leaves_no_model_and_does_not_block_the_sa
 
 
 @pytest.mark.parametrize(
-    ("if_exists", "number"), [("overwrite", 0), ("overwrite", 9), ("resume", 0), ("resume", 11)]
+    ("if_exists", "number"), [("overwrite", 0), ("overwrite", 9), ("resume", 0), ("resume", 10)]
 )
 def test_a_run_of_which_something_cannot_be_removed_is_not_begun_anew(
     if_exists: IfExists, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

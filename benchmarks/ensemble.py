@@ -41,13 +41,17 @@ def train(bags: BagDataset, out: Path, executor: Executor) -> tuple[miue.Model, 
     model = miue.train(
         bags,
         method="deep-ensemble",
-        options={"method.size": MEMBERS, "network.hidden": HIDDEN, "encoder.width": HIDDEN},
-        settings={"max_epochs": EPOCHS, "stop_patience": EPOCHS},
-        distances=(),
+        settings={
+            "max_epochs": EPOCHS,
+            "stop_patience": EPOCHS,
+            "options": {"method.size": MEMBERS, "network.hidden": HIDDEN, "encoder.width": HIDDEN},
+            "distances": (),
+            "device": "cpu",
+            "executor": executor.kind,
+            "jobs": executor.jobs,
+        },
         out=out,
         progress=False,
-        device="cpu",
-        executor=executor,
     )
     return model, time.perf_counter() - started
 

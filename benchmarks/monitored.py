@@ -98,9 +98,12 @@ def _trained(bags: BagDataset, seed: int) -> tuple[Model, BagDataset]:
         network=NETWORK,
         method="mirel",
         encoder=ENCODER,
-        options={**OPTIONS, **METHOD_SETUPS["mirel"].options},
-        settings={**SETTINGS, "seed": seed},
-        distances=DISTANCES,
+        settings={
+            **SETTINGS,
+            "seed": seed,
+            "options": {**OPTIONS, **METHOD_SETUPS["mirel"].options},
+            "distances": DISTANCES,
+        },
         progress=False,
     )
     return model, bags.subset(held)

@@ -37,7 +37,7 @@ def main(slide: Path) -> None:
         run("data", "tile", slides / slide.name, "--out", features, "--patch-px", 64, "--magnification", 10)
         bags = bags_of_patches(features / f"{slide.stem}.h5")
         miue.train(
-            bags, distances=["knn"], settings={"max_epochs": 30, "seed": 1}, out=folder / "run", progress=False
+            bags, settings={"max_epochs": 30, "seed": 1, "distances": ["knn"]}, out=folder / "run", progress=False
         )
         run("predict", folder / "run", features, "--out", folder / "predictions")
         run("export", "heatmap", folder / "predictions", "--slides", slides, "--out", folder / "heatmaps")

@@ -59,7 +59,7 @@ Generated from the source. `miue COMMAND --help` says more. Options of several c
 whose meaning differs again with their command. Options with several values are repeated or take values separated
 by commas.
 """
-REPEATED = re.compile(r" Repeat it(, or separate values by commas)?\.( Repeated names may hold commas\.)?")
+REPEATED = re.compile(r" Repeat it(, or separate values by commas)?\.")
 MIL_CHECKS = Path(__file__).parents[1] / "results" / "checks" / "mil.csv"
 MIL_TEST = ("single-concept", "300")  # test and training bags that every network was checked with
 GENERATED = "<!-- docs/generate.py writes what follows from the source -->\n"
@@ -94,7 +94,7 @@ def commands_page() -> str:
 def options_of(command: Any, path: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the names of each argument and option, and what it is."""
     context = command.make_context(" ".join(path), [], resilient_parsing=True)
-    for parameter in command.params:
+    for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
         if record is not None and "--help" not in parameter.opts:
             names = re.sub(r"<(int|float)( range)?>", "N", record[0])

@@ -21,10 +21,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from made_bags import separable_bags
+from made_bags import separable_bags, train_with
 from made_images import bright_bags
 
-import miue
 from miue.bags.dataset import BagDataset
 from miue.io.splits.draw import make_folds
 from miue.model.recipe import Recipe
@@ -35,7 +34,7 @@ ENSEMBLE = {"method": "deep-ensemble", "options": {"method.size": 3}}
 
 
 def train(bags: BagDataset, out: Path, **more: Any) -> None:
-    miue.train(bags, settings=SETTINGS, out=out, if_exists="resume", progress=False, device="cpu", **more)
+    train_with(bags, settings={**SETTINGS, "device": "cpu"}, out=out, if_exists="resume", progress=False, **more)
 
 
 def validate(out: Path) -> None:

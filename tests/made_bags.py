@@ -11,6 +11,7 @@ import torch
 import miue
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch, Segments
+from miue.common.tasks import Executor
 from miue.methods import METHODS, Method
 from miue.networks import NETWORKS, MILNetwork, OneSidedNetwork, PaddedNetwork, initialize
 from miue.networks.encoders import MLP, Encoder
@@ -33,10 +34,20 @@ FITTING = [(method, network) for method in METHODS for network in RAGGED_NETWORK
 """Every method with every network that it takes."""
 
 
+def train_with(bags: Any, *labels: Any, **given: Any) -> miue.Model:
+    """``miue.train`` with fields of its settings among the arguments."""
+    direct = inspect.signature(miue.train).parameters
+    fields = {name: given.pop(name) for name in list(given) if name not in direct}
+    if isinstance(executor := fields.get("executor"), Executor):
+        fields |= {"executor": executor.kind, "jobs": executor.jobs}
+    settings = {**given.pop("settings", {}), **fields}
+    return miue.train(bags, *labels, **given, settings=settings)
+
+
 def train_one_epoch(bags: BagDataset, **more: Any) -> miue.Model:
     """A model trained for one epoch, with softmax unless named otherwise."""
     given = {"settings": {"max_epochs": 1}, "method": "softmax", "progress": False, "device": "cpu", **more}
-    return miue.train(bags, **given)
+    return train_with(bags, **given)
 
 
 def build_network(name: str, encoder: Encoder, classes: int, **options: Any) -> MILNetwork:

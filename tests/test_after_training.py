@@ -12,7 +12,7 @@ import numpy as np
 import parts_of_others as others
 import pytest
 import torch
-from made_bags import ONE_SIDED_NETWORKS, TORCHMIL_NETWORKS, build_network, separable_bags
+from made_bags import ONE_SIDED_NETWORKS, TORCHMIL_NETWORKS, build_network, separable_bags, train_with
 from torch import nn
 
 import miue
@@ -28,7 +28,7 @@ HOWTO = Path(__file__).resolve().parents[1] / "docs" / "howto" / "own_network.md
 
 def train(bags: BagDataset, **more: Any) -> miue.Model:
     settings = {"max_epochs": 1, "validation_fraction": 0.25, "seed": 3}
-    return miue.train(bags, settings=settings, progress=False, device="cpu", distances=(), **more)
+    return train_with(bags, settings={**settings, "device": "cpu", "distances": ()}, progress=False, **more)
 
 
 def buffers(model: miue.Model, name: str) -> list[list[float]]:

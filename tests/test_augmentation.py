@@ -85,7 +85,9 @@ def test_bars_that_were_never_seen_on_another_side_are_found() -> None:
     found = {}
     for augmentation in ("none", "rotate-flip"):
         chosen = {**settings, "augmentation": augmentation}
-        model = miue.train(bar_bags(40, 1, 0), method="softmax", settings=chosen, progress=False, device="cpu")
+        model = miue.train(
+            bar_bags(40, 1, 0), method="softmax", settings={**chosen, "device": "cpu"}, progress=False
+        )
         predictions = model.predict(bar_bags(60, 4, 1), device="cpu")
         found[augmentation] = miue.evaluate(predictions).bags.metrics["accuracy"].value
     assert found["none"] is not None and found["none"] < 0.8
@@ -104,7 +106,7 @@ def test_only_training_is_augmented(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(CompactCNN, "forward", watched)
     settings = {"max_epochs": 1, "augmentation": "rotate-flip"}
-    miue.train(bags, settings=settings, progress=False, device="cpu").predict(bags, device="cpu")
+    miue.train(bags, settings={**settings, "device": "cpu"}, progress=False).predict(bags, device="cpu")
     assert unknown[True] > 0
     assert unknown[False] == 0
 

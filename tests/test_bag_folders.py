@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import csv
-import errno
 import json
 import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +16,10 @@ import made_files
 import numpy as np
 import pytest
 from commands import fail, run
+from made_bags import train_with
 
 import miue
 from miue.cli.inspection import MOST_ROWS
-from miue.cli.interrupt import Interrupted
 from miue.common.errors import ConfigError, DataError
 from miue.io.checks import check_values
 from miue.io.labels.label_table import read_label_table
@@ -223,15 +221,15 @@ def test_two_files_of_one_id_that_the_table_does_not_list_do_no_harm(slides: tup
 def test_the_width_asked_for_decides_and_not_that_of_most_files(tmp_path: Path) -> None:
     for name, width in (("a", 5), ("b", 5), ("c", 3)):
         np.save(tmp_path / f"{name}.npy", made_files.features_of(4, width=width))
-    opened = load_bags(tmp_path, skip_bad=True, instance_shape=(3,))
+    opened = load_bags(tmp_path, skip_bad=True, settings={"instance_shape": (3,)})
     assert opened.bags.ids == ("c",) and opened.bags.instance_shape == (3,)
     assert (
         "a.npy': expected features of shape (3,), as the model takes them, got (5,)" in opened.left_out[0].reason
     )
     with pytest.raises(DataError, match="got 2 that cannot"):
-        load_bags(tmp_path, instance_shape=(3,))
+        load_bags(tmp_path, settings={"instance_shape": (3,)})
     with pytest.raises(DataError, match=r"none of 3 .*expected features of shape \(7,\)"):
-        load_bags(tmp_path, skip_bad=True, instance_shape=(7,))
+        load_bags(tmp_path, skip_bad=True, settings={"instance_shape": (7,)})
 
 
 def test_files_without_the_image_statistics_of_others_are_named_whichever_comes_first(tmp_path: Path) -> None:
@@ -257,21 +255,21 @@ def test_files_without_coords_are_named_where_others_have_them(tmp_path: Path) -
     note = "1 of 2 bags without coords (bare): their instances have no position on a slide"
     assert opened.notes == (note,)
     with pytest.raises(DataError, match=r"coords, which --export needs, got 1 of 2 bags without \(bare\)"):
-        load_bags(folder, coords_for="--export")
-    kept = load_bags(folder, coords_for="--export", skip_bad=True)
+        load_bags(folder, settings={"coords_for": "--export"})
+    kept = load_bags(folder, settings={"coords_for": "--export"}, skip_bad=True)
     assert kept.bags.ids == ("a", "bare") and kept.left_out == () and kept.notes == (note,)
     (folder / "a.h5").unlink()
     bare = load_bags(folder)
     assert bare.notes == () and bare.bags.coords is None and bare.bags.without_coords == ("bare",)
     with pytest.raises(DataError, match="got 1 of 1 bags without"):
-        load_bags(folder, coords_for="--export", skip_bad=True)
+        load_bags(folder, settings={"coords_for": "--export"}, skip_bad=True)
 
 
 def test_a_store_without_coords_is_refused_where_they_are_needed(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", made_files.features_of(5))
     pack(load_bags(tmp_path).bags, tmp_path / "store")
     with pytest.raises(DataError, match="store': expected coords, which --export needs, got 1 of 1 bags without"):
-        load_bags(tmp_path / "store", coords_for="--export")
+        load_bags(tmp_path / "store", settings={"coords_for": "--export"})
 
 
 @pytest.mark.long
@@ -282,10 +280,8 @@ def test_an_export_beside_predictions_is_refused_before_anything_is_predicted(
     bags = load_bags(folder, labels=labels).bags
     miue.train(
         bags,
-        settings={"max_epochs": 1},
-        options={"encoder.width": 8},
+        settings={"max_epochs": 1, "options": {"encoder.width": 8}, "distances": []},
         progress=False,
-        distances=[],
         out=tmp_path / "run",
     )
     made_files.trident(folder, "bare", made_files.features_of(4))
@@ -313,46 +309,13 @@ def test_an_export_beside_predictions_that_fails_names_the_command_to_write_it(
     folder, labels = slides
     bags = load_bags(folder, labels=labels).bags
     more: dict[str, Any] = {"settings": {"max_epochs": 1}, "progress": False, "distances": []}
-    miue.train(bags, options={"encoder.width": 8}, out=tmp_path / "run", **more)
+    train_with(bags, options={"encoder.width": 8}, out=tmp_path / "run", **more)
     made_files.clam(tmp_path / "clam", "one patch", made_files.features_of(1))
     predict = ("predict", tmp_path / "run", tmp_path / "clam", "--quiet", "--out", tmp_path / "p p")
     said = run(*predict, "--export", "heatmap", code=2)
     (command,) = re.findall('["](miue export .+?)["]', said)
     run(*shlex.split(command)[1:], "--patch-size", "256")
     assert (tmp_path / "p p" / "heatmap" / "one patch.png").exists()
-
-
-@pytest.mark.long
-def test_an_export_beside_predictions_that_is_interrupted_names_the_commands_that_go_on(
-    slides: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same command does not: the predictions are there."""
-    folder, labels = slides
-    bags = load_bags(folder, labels=labels).bags
-    more: dict[str, Any] = {"settings": {"max_epochs": 1}, "progress": False, "distances": []}
-    miue.train(bags, options={"encoder.width": 8}, out=tmp_path / "run", **more)
-    out, exports = tmp_path / "predictions", ("--export", "geojson", "--export", "heatmap,arrays")
-    predict = ("predict", tmp_path / "run", folder, "--part", "all", "--quiet", "--out", out, *exports)
-
-    def stop(error: BaseException) -> Callable[..., None]:
-        def raising(*arguments: object, **options: object) -> None:
-            raise error
-
-        return raising
-
-    monkeypatch.setattr("miue.pathology.export.heatmap.save_heatmap", stop(KeyboardInterrupt()))
-    with pytest.raises(Interrupted) as interrupted:
-        run(*predict)
-    commands = [f"'miue export {kind} {out} --out {out / kind}'" for kind in ("heatmap", "arrays")]
-    goes_on = f"the predictions are kept in {out}; {' and '.join(commands)} write what is missing"
-    assert str(interrupted.value) == goes_on
-    full = OSError(errno.ENOSPC, "No space left on device")
-    monkeypatch.setattr("miue.pathology.export.heatmap.save_heatmap", stop(full))
-    assert fail(*predict, "--overwrite").endswith(f"got No space left on device; free space; {goes_on}\n")
-    monkeypatch.undo()
-    for command in commands:
-        run(*shlex.split(command.strip("'"))[1:])
-    assert all((out / kind / "export.json").exists() for kind in ("geojson", "heatmap", "arrays"))
 
 
 @pytest.mark.long
@@ -482,7 +445,7 @@ def test_a_split_reads_values_only_where_bags_are_left_out_by_them(
 def test_a_fold_without_splits_is_refused_where_a_split_would_be_drawn(slides: tuple[Path, Path]) -> None:
     folder, labels = slides
     with pytest.raises(ConfigError, match="fold 3: expected splits with several folds beside it, got none"):
-        load_bags(folder, labels=labels, fold=3, validation_share=0.15)
+        load_bags(folder, labels=labels, settings={"fold": 3, "validation_share": 0.15})
 
 
 def test_files_that_the_table_does_not_list_are_named(slides: tuple[Path, Path], tmp_path: Path) -> None:
@@ -526,8 +489,7 @@ def test_a_prediction_writes_exports_of_each_slide_beside_its_tables(
     folder, labels = slides
     miue.train(
         load_bags(folder, labels=labels).bags,
-        settings={"max_epochs": 1},
-        options={"encoder.width": 8},
+        settings={"max_epochs": 1, "options": {"encoder.width": 8}},
         progress=False,
         out=tmp_path / "run",
     )
@@ -559,8 +521,7 @@ def test_a_slide_that_cannot_be_read_does_not_stop_a_prediction(slides: tuple[Pa
     folder, labels = slides
     model = miue.train(
         load_bags(folder, labels=labels).bags,
-        settings={"max_epochs": 1},
-        options={"encoder.width": 8},
+        settings={"max_epochs": 1, "options": {"encoder.width": 8}},
         progress=False,
         out=tmp_path / "run",
     )
@@ -585,7 +546,7 @@ def test_patients_get_the_mean_of_their_slides(slides: tuple[Path, Path], tmp_pa
     folder, labels = slides
     bags = load_bags(folder, labels=labels).bags
     model = miue.train(
-        bags, settings={"max_epochs": 1}, options={"encoder.width": 8}, progress=False, distances=["knn"]
+        bags, settings={"max_epochs": 1, "options": {"encoder.width": 8}, "distances": ["knn"]}, progress=False
     )
     predictions = model.predict(bags)
     predictions.save(tmp_path / "p")
@@ -649,7 +610,7 @@ def test_folds_of_the_label_table_are_used(slides: tuple[Path, Path]) -> None:
     rows = [f"{line},{parts[line[: line.index(',')]]},{other[line[: line.index(',')]]}" for line in lines[1:]]
     labels.write_text("\n".join([lines[0] + ",fold_0,fold_1", *rows]) + "\n")
     first = load_bags(folder, labels=labels).bags
-    second = load_bags(folder, labels=labels, fold=1).bags
+    second = load_bags(folder, labels=labels, settings={"fold": 1}).bags
     swap = {"train": "test", "validation": "validation", "test": "train"}
     assert first.splits.count("train") > first.splits.count("test") > 0
     assert second.splits == tuple(swap[split] for split in first.splits)

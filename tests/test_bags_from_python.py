@@ -150,7 +150,7 @@ def test_lists_and_rows_become_the_same_bags(kind: Any) -> None:
 )
 def test_training_and_evaluation_take_labels_of_every_kind(labels: Any) -> None:
     arrays = [np.full((2, 2), float(i % 2)) for i in range(12)]
-    model = miue.train(arrays, labels, settings={"max_epochs": 1}, distances=(), progress=False)
+    model = miue.train(arrays, labels, settings={"max_epochs": 1, "distances": ()}, progress=False)
     named = isinstance(labels[0], str)
     assert model.contract.class_names == (("benign", "malignant") if named else ("0", "1"))
     predictions = model.predict(arrays, labels)
@@ -179,7 +179,7 @@ def test_a_model_takes_labels_by_the_names_of_its_classes_whatever_these_are() -
     arrays = [np.full((2, 2), float(i % 3)) for i in range(18)]
     names = ("none", "A", "a")
     bags = BagDataset.from_arrays(arrays, [names[i % 3] for i in range(18)], class_names=names)
-    model = miue.train(bags, settings={"max_epochs": 1}, distances=(), progress=False)
+    model = miue.train(bags, settings={"max_epochs": 1, "distances": ()}, progress=False)
     assert model.predict(arrays[:4], ["none", "A", None, "a"]).bags.labels.values.tolist() == [0, 1, 0, 2]
 
 
@@ -446,7 +446,7 @@ def test_labels_of_bags_are_taken_as_those_of_others_are() -> None:
     known = Labels.of([0, 1] * 6)
     classifier = miue.MILUncertaintyClassifier(method="softmax", distances=(), max_epochs=1, validation_fraction=0)
     assert len(cross_val_score(classifier, bags, known, cv=2, error_score="raise")) == 2
-    trained = miue.train(bags, known, settings={"max_epochs": 1}, distances=(), progress=False)
+    trained = miue.train(bags, known, settings={"max_epochs": 1, "distances": ()}, progress=False)
     assert trained.training is not None and trained.training.training_bags == 10
 
 

@@ -502,7 +502,7 @@ def test_all_that_a_calibration_lacks_is_said_at_once_with_the_option_that_drops
         calibrate(Predictions(by_patient, None), scaling=False, deferral=None, prediction_sets=None)
     with pytest.raises(DataError, match="got 8 in-distribution; add bags, or"):
         parts = {"scaling": False, "deferral": None, "prediction_sets": None}
-        calibrate(Predictions(by_patient, None), bags_of_patient="all", **parts)  # type: ignore[arg-type]
+        calibrate(Predictions(by_patient, None), settings={"bags_of_patient": "all"}, **parts)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("confidence", [None, 0.9])

@@ -67,7 +67,7 @@ def test_what_a_script_makes_is_read_or_named(script: str, tmp_path: Path) -> No
     subprocess.run(make(script, data), check=True)
     if script == "clam_interrupted":
         bags, labels = [np.full((2, 16), float(i % 2)) for i in range(8)], [0, 1] * 4
-        miue.train(bags, labels, settings={"max_epochs": 1}, distances=(), progress=False).save(out / "model")
+        miue.train(bags, labels, settings={"max_epochs": 1, "distances": ()}, progress=False).save(out / "model")
     for _, command, code, said in (step for step in STEPS if step[0] == script):
         words = [word.replace("OUT", str(out)).replace("D/", f"{data}/") for word in command.split()]
         with pytest.warns(UserWarning, match="same instances") if script == "duplicates" else nullcontext():

@@ -28,7 +28,7 @@ from miue.model.recipe import Recipe
 from miue.selection import MIL_TESTS, MILCheck
 from miue.selection.mil import FEWEST_TEST_BAGS, SETTINGS, MILTestResult
 
-FAST: dict[str, Any] = {"options": {"encoder.width": 32}, "settings": {"max_epochs": 12, "learning_rate": 3e-3}}
+FAST: dict[str, Any] = {"options": {"encoder.width": 32}, "max_epochs": 12, "learning_rate": 3e-3}
 
 
 def kinds(bags: BagDataset) -> list[dict[str, int]]:
@@ -228,7 +228,7 @@ def test_bags_to_train_on_to_stop_by_and_to_test_on_are_draws_of_their_own_and_t
 def test_max_pooling_fails_and_its_one_sided_form_passes() -> None:
     free, one_sided = (
         miue.check_mil(
-            name, "softmax", tests=["single-concept"], train_bags=160, test_bags=300, progress=False, **FAST
+            name, "softmax", tests=["single-concept"], train_bags=160, test_bags=300, progress=False, settings=FAST
         )
         for name in ("max", "one-sided-max")
     )
@@ -256,8 +256,7 @@ def test_its_progress_counts_epochs(method: str, monkeypatch: pytest.MonkeyPatch
         tests=["single-concept", "multi-concept"],
         train_bags=16,
         test_bags=20,
-        options=options,
-        settings={"max_epochs": 4},
+        settings={"max_epochs": 4, "options": options},
     )
     members = options.get("method.size", 1)
     epochs = [done / members / 4 for done in range(4 * members + 1)]
@@ -269,20 +268,23 @@ def test_its_progress_counts_epochs(method: str, monkeypatch: pytest.MonkeyPatch
 def test_trainings_side_by_side_end_as_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     small: dict[str, Any] = {"tests": ["multi-concept", "single-concept"], "train_bags": 24, "test_bags": 30}
-    small |= {"seeds": [1, 2], "options": {"encoder.width": 8}, "settings": {"max_epochs": 3}, "progress": False}
-    alone, together = (miue.check_mil("mean", "softmax", jobs=jobs, **small) for jobs in (1, 2))
+    small |= {"seeds": [1, 2], "progress": False}
+    quick = {"options": {"encoder.width": 8}, "max_epochs": 3}
+    alone, together = (
+        miue.check_mil("mean", "softmax", settings={**quick, "jobs": jobs}, **small) for jobs in (1, 2)
+    )
     assert alone == together
     assert len({(one.as_trained, one.shifted) for one in alone.results}) == 2
-    of_seeds = [miue.check_mil("mean", "softmax", **small | {"seeds": [seed]}) for seed in (1, 2)]
+    of_seeds = [miue.check_mil("mean", "softmax", settings=quick, **small | {"seeds": [seed]}) for seed in (1, 2)]
     for number, result in enumerate(alone.results):
         assert result.shifted == Auc.over_seeds([one.results[number].shifted for one in of_seeds])
 
 
 def test_parts_that_other_processes_cannot_build_are_refused_for_several_jobs() -> None:
     with pytest.raises(ConfigError, match="(?s)--jobs 2.*another process can import"):
-        miue.check_mil(nn.Linear(16, 2), "softmax", jobs=2, progress=False)
+        miue.check_mil(nn.Linear(16, 2), "softmax", settings={"jobs": 2}, progress=False)
     with pytest.raises(ConfigError, match="jobs: expected at least 1"):
-        miue.check_mil("mean", "softmax", jobs=0)
+        miue.check_mil("mean", "softmax", settings={"jobs": 0})
 
 
 @pytest.mark.long

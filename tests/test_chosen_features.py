@@ -153,7 +153,7 @@ def test_a_table_without_a_column_of_the_model_says_which(tmp_path: Path) -> Non
 def test_python_reads_the_columns_of_a_model(tmp_path: Path) -> None:
     table = table_of(tmp_path)
     bags = load_bags(table, features=["f_1", "f_0"]).bags
-    model = miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu")
+    model = miue.train(bags, settings={"max_epochs": 1, "device": "cpu"}, progress=False)
     with pytest.raises(ModelError, match=r"order of training: f_1, f_0 .*load_bags\(.*features="):
         model.predict(load_bags(table, features=["f_*"]).bags)
     with warnings.catch_warnings():

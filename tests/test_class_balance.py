@@ -89,7 +89,7 @@ def test_the_note_on_a_training_that_learned_nothing_counts_as_validation_does()
     settings = {"max_epochs": 1, "learning_rate": 1e-12}
     for balanced, constant in ((False, 0.5004 + 0.2), (True, np.log(2) + 0.5)):
         chosen = {**settings, "class_balanced": balanced, "validation_fraction": 0}
-        model = miue.train(bags, encoder="mlp", settings=chosen, progress=False, distances=())
+        model = miue.train(bags, encoder="mlp", settings={**chosen, "distances": ()}, progress=False)
         assert model.training is not None
         assert model.training.constant_criterion == pytest.approx(constant, abs=1e-4)
         of_classes = r"class-balanced NLL \+ error is .* and equal shares of the classes as prediction of"
@@ -106,7 +106,9 @@ def test_a_rare_class_is_predicted_more_often() -> None:
     positive = []
     for balanced in (False, True):
         settings = {"max_epochs": 10, "validation_fraction": 0, "class_balanced": balanced}
-        model = miue.train(bags, encoder="mlp", method="softmax", settings=settings, progress=False, distances=())
+        model = miue.train(
+            bags, encoder="mlp", method="softmax", settings={**settings, "distances": ()}, progress=False
+        )
         positive.append(model.predict(new).bags.probabilities[:, 1].mean())
     assert positive[0] < 0.2
     assert positive[1] > 1.5 * positive[0]

@@ -14,7 +14,7 @@ from made_bags import separable_bags
 import miue
 from miue.bags.classes import class_names, doubt_about_negative_class, known_labels
 from miue.bags.dataset import BagDataset
-from miue.common.errors import ConfigError, DataError
+from miue.common.errors import DataError
 from miue.io.load import load_bags
 from miue.io.splits.draw import make_folds
 from miue.io.store.store import read_store, write_store
@@ -86,7 +86,7 @@ def test_every_training_asks_before_it_begins(tmp_path: Path, capsys: pytest.Cap
     bags, recipe = named_bags(), Recipe(settings={"max_epochs": 1}, distances=())
     asked = "the negative class is 'cancer', the first; if it is 'healthy'"
     for progress in (True, False):
-        miue.train(bags, settings=recipe.settings, distances=(), progress=progress)
+        miue.train(bags, settings={**recipe.settings, "distances": ()}, progress=progress)
         assert capsys.readouterr().err.count(asked) == progress
         train_seeds(recipe, bags, [1, 2], Run(tmp_path / f"seeds-{progress}", progress=progress))
         assert capsys.readouterr().err.count(asked) == progress
@@ -148,7 +148,7 @@ def test_labels_of_instances_that_contradict_the_negative_class_are_said(
     method: str, inside: int, options: dict[str, int | None], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bags = bags_of_types(inside=inside)
-    miue.train(bags, method=method, options=options, settings=ONE_EPOCH, distances=(), progress=True)
+    miue.train(bags, method=method, settings={**ONE_EPOCH, "options": options, "distances": ()}, progress=True)
     shown = capsys.readouterr().err
     assert said in shown and ("method.background=none" in shown) == bool(said)
 
@@ -156,14 +156,14 @@ def test_labels_of_instances_that_contradict_the_negative_class_are_said(
 def test_labels_of_instances_are_those_of_the_bags_of_a_subset(capsys: pytest.CaptureFixture[str]) -> None:
     for inside, rows in ((0, range(11, -1, -1)), (1, range(2, 11))):
         bags = bags_of_types(inside=inside).subset(list(rows))
-        miue.train(bags, method="mirel", settings=ONE_EPOCH, distances=(), progress=True)
+        miue.train(bags, method="mirel", settings={**ONE_EPOCH, "distances": ()}, progress=True)
         assert ("labeled instances in such bags are not" in capsys.readouterr().err) == bool(inside)
 
 
 def test_bags_without_a_label_are_left_out_of_training_and_counted(tmp_path: Path) -> None:
     bags = bags_of_types(inside=0)
     with pytest.warns(UserWarning, match="2 of 14 bags have no label, so that nothing is learned .*bag_12"):
-        model = miue.train(bags, settings=ONE_EPOCH, distances=(), out=tmp_path / "run", progress=False)
+        model = miue.train(bags, settings={**ONE_EPOCH, "distances": ()}, out=tmp_path / "run", progress=False)
     record = model.training
     assert record is not None and record.training_bags + record.validation_bags == 12
     assert '"bag_12","bag_12","",""' in (tmp_path / "run" / "splits.csv").read_text()
@@ -186,11 +186,6 @@ def test_a_rare_class_without_a_split_does_not_refuse_bags_without_a_label(tmp_p
     with pytest.warns(UserWarning, match="1 of 18 bags have no label"):
         said = run("train", tmp_path / "t.csv", "--out", tmp_path / "run", *once)
     assert "no split was drawn (class 'd'" in said and "Trained" in said
-
-
-def test_an_option_that_is_passed_as_a_setting_is_said_to_be_one() -> None:
-    with pytest.raises(ConfigError, match=r"got an option of the method; .*options=\{'method.background': …\}"):
-        miue.train(separable_bags(), settings={"method.background": None})
 
 
 @pytest.mark.parametrize("word", ["none", "None", "unknown"])

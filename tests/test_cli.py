@@ -139,7 +139,7 @@ def test_mnist_bags_are_made_from_archives(shared_data: Path, tmp_path: Path) ->
         (["train", "STORE", "--out", "NEW", "--method", "mirl"], "did you mean 'mirel'"),
         (["train", "STORE", "--out", "NEW", "--set", "max_epoch=3"], "did you mean 'max_epochs'"),
         (["train", "STORE", "--out", "NEW", "--set", "method.rooting=x"], "did you mean 'method.routing'"),
-        (["train", "STORE", "--out", "NEW", "--set", "max_epochs"], "write --set max_epochs=50"),
+        (["train", "STORE", "--out", "NEW", "--set", "max_epochs"], "write --set KEY=VALUE"),
         (["train", "STORE", "--out", "NEW", "--resume", "--overwrite"], "leave one out"),
         (["train", "STORE", "--out", "RUN"], "pass --overwrite to replace it"),
         (["train", "STORE", "--out", "RUN"], "pass --resume to continue a run that is there"),
@@ -195,7 +195,7 @@ def test_an_error_has_four_parts() -> None:
     assert str(error) == "bag 'a': expected one instance, got none; drop it"
 
 
-@pytest.mark.parametrize("words", [[], ["train"], ["cross-validate"], ["check", "mil"]])
+@pytest.mark.parametrize("words", [[], ["data"], ["check"]])
 def test_help_loads_nothing_heavy(words: list[str]) -> None:
     argv = ["miue", *words, "--help"]
     code = f"import sys; sys.argv = {argv}\nfrom miue.cli import main\ntry:\n    main()\nfinally:\n    "

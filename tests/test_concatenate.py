@@ -120,8 +120,7 @@ def test_columns_are_chosen_and_put_together_alike_for_every_kind_of_item() -> N
     bags = known_part()
     model = miue.train(
         BagDataset.from_arrays([np.full((2, 2), float(i % 2)) for i in range(12)], [i % 2 for i in range(12)]),
-        settings={"max_epochs": 1},
-        distances=(),
+        settings={"max_epochs": 1, "distances": ()},
         progress=False,
     )
     predictions = model.predict(replace(bags, labels=Labels.unknown(3)))

@@ -356,14 +356,16 @@ def test_too_few_calibration_bags_or_patients_are_refused(count: int, of_patient
     held = replace(held, bags=replace(held.bags, patients=patients))
     got = f"got {count}" + ("" if of_patient is None else ", of 1 patient")
     with pytest.raises(DataError, match=f"weighted for the new bags: expected at least {NEEDED}, of 5.*{got}"):
-        calibrate(held, like=mixed_bags(60, 0, random), prediction_sets=None, bags_of_patient="all")
+        calibrate(held, like=mixed_bags(60, 0, random), prediction_sets=None, settings={"bags_of_patient": "all"})
 
 
 def test_a_patient_for_each_fold_is_enough() -> None:
     random = np.random.default_rng(14)
     held = mixed_bags(100, 0, random)
     held = replace(held, bags=replace(held.bags, patients=np.array(list("ABCDE") * 20, object)))
-    made = calibrate(held, like=mixed_bags(60, 0, random), prediction_sets=None, bags_of_patient="all")
+    made = calibrate(
+        held, like=mixed_bags(60, 0, random), prediction_sets=None, settings={"bags_of_patient": "all"}
+    )
     assert made.covariate_shift is not None
 
 
@@ -390,7 +392,9 @@ def test_a_new_bag_counts_with_the_largest_weight_of_any_and_patients_are_known_
     for ratio, largest, clipped in ((5.0, 5.0, 0), (1.5, 2.0, 0), (25.0, CLIP, 1)):
         log_new[7] = np.log(ratio)
         sets = PredictionSetGoal(0.5)
-        found = calibrate(held, like=new, prediction_sets=sets, bags_of_patient="all").covariate_shift
+        found = calibrate(
+            held, like=new, prediction_sets=sets, settings={"bags_of_patient": "all"}
+        ).covariate_shift
         assert found is not None
         assert found.largest == pytest.approx(largest)
         assert found.clipped == clipped
@@ -412,7 +416,7 @@ def test_of_each_patient_one_new_bag_counts_and_none_that_is_out_of_distribution
     few = replace(new, bags=replace(new.bags, patients=np.array([f"{row // 4}" for row in range(90)], object)))
     for bags_of_patient in ("one", "all"):
         with pytest.raises(DataError, match="got 23 of 90"):
-            calibrate(held, like=few, bags_of_patient=bags_of_patient)
+            calibrate(held, like=few, settings={"bags_of_patient": bags_of_patient})
     foreign = predictions_of(
         new.bags.distribution, new.bags.labels.values, is_ood=np.arange(90) < 50, scores=dict(new.bags.scores)
     )
@@ -571,4 +575,6 @@ def test_new_bags_without_patients_are_said_where_calibrated_patients_have_sever
         said = f"no patient is stated for {unknown} of 100 new bags, so that each counts as a patient of its own"
         assert said in " ".join(notes(calibrate(several, like=like)))
         assert "no patient is stated" not in " ".join(notes(calibrate(held, like=like)))
-        assert "no patient is stated" not in " ".join(notes(calibrate(several, like=like, bags_of_patient="all")))
+        assert "no patient is stated" not in " ".join(
+            notes(calibrate(several, like=like, settings={"bags_of_patient": "all"}))
+        )

@@ -670,7 +670,7 @@ def test_inputs_are_read_once_for_all_members_of_an_ensemble(monkeypatch: pytest
     monkeypatch.setattr(MLP, "learn_inputs", counted)
     options: dict[str, Any] = {"encoder.width": 4, "encoder.scaling": "each", "method.size": 3}
     model = miue.train(
-        separable_bags(24), method="deep-ensemble", options=options, settings={"max_epochs": 1}, progress=False
+        separable_bags(24), method="deep-ensemble", settings={"max_epochs": 1, "options": options}, progress=False
     )
     encoders = [member.network.encoder for member in model.method.members()]
     assert len(calls) == 1

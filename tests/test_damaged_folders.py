@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import fail, run
-from made_bags import separable_bags
+from made_bags import separable_bags, train_with
 from safetensors.numpy import load_file, save_file
 from sealed_files import seal_again
 
@@ -23,7 +23,7 @@ SETTINGS = {"max_epochs": 2}
 
 
 def train(out: Path, **more: Any) -> miue.Model:
-    return miue.train(separable_bags(24), settings=SETTINGS, out=out, progress=False, device="cpu", **more)
+    return train_with(separable_bags(24), settings={**SETTINGS, "device": "cpu"}, out=out, progress=False, **more)
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.calibration import Calibration, calibrate, decide, find_shift
 from miue.calibration.dataset_shift import CHANCE
-from miue.cli.shift_warning import warn_of_shift
+from miue.cli.predictions import warn_of_shift
 from miue.distributions import Categorical
 from miue.io.store.store import write_store
 from miue.predictions.folder import Predictions

@@ -15,7 +15,7 @@ from made_files import slides
 
 import miue
 from miue.calibration import Calibration
-from miue.cli.held_out import calibration_bags
+from miue.cli.bags import calibration_bags
 from miue.common.errors import DataError, StorageError
 from miue.io.splits.files import read_splits
 from miue.io.store import write_store

@@ -426,7 +426,7 @@ def test_a_prediction_set_that_is_none_is_named(table: Path) -> None:
 @pytest.fixture(scope="module")
 def calibrated() -> tuple[miue.Model, BagDataset]:
     bags = separable_bags(200, seed=3)
-    model = miue.train(bags.subset(range(100)), settings={"max_epochs": 3}, progress=False, device="cpu")
+    model = miue.train(bags.subset(range(100)), settings={"max_epochs": 3, "device": "cpu"}, progress=False)
     held = model.predict(bags.subset(range(100, 200)), device="cpu")
     made = calibrate(
         held,

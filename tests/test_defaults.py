@@ -60,7 +60,7 @@ def test_shell_python_estimator_and_cross_validation_share_the_rule_and_record_i
     assert recorded == {**expected, "seed": 42}
 
     arrays = [bags.instances[start : start + size] for start, size in zip(bags.starts, bags.sizes, strict=True)]
-    trained = miue.train(arrays, bags.labels.values, settings=BRIEF, distances=(), progress=False)
+    trained = miue.train(arrays, bags.labels.values, settings={**BRIEF, "distances": ()}, progress=False)
     assert trained.training.settings == expected
     estimator = miue.MILUncertaintyClassifier(**BRIEF, distances=(), random_state=0).fit(
         arrays, bags.labels.values
@@ -76,25 +76,27 @@ def test_shell_python_estimator_and_cross_validation_share_the_rule_and_record_i
 def test_a_training_says_beforehand_how_long_it_is_and_after_an_epoch_how_much_time_it_takes(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    miue.train(separable_bags(40), settings={"max_epochs": 3}, distances=())
+    miue.train(separable_bags(40), settings={"max_epochs": 3, "distances": ()})
     said = capfd.readouterr().err
     before = "32 bags, 146 instances: at most 3 epochs (4 updates each), fewer if 50 bring no improvement"
     assert before in said
     assert re.search(r"0:0\d an epoch, at most 0:\d\d in all", said)
     assert said.index(before) < said.index("an epoch, at most")
-    miue.train(separable_bags(40), settings={"max_epochs": 3}, distances=(), progress=False)
+    miue.train(separable_bags(40), settings={"max_epochs": 3, "distances": ()}, progress=False)
     assert "bags" not in capfd.readouterr().err
 
 
 def test_a_resumed_training_uses_the_settings_that_it_was_started_with(tmp_path: Path) -> None:
     bags = separable_bags(40)
-    first = miue.train(bags, settings=BRIEF, out=tmp_path / "run", distances=(), progress=False)
+    first = miue.train(bags, settings={**BRIEF, "distances": ()}, out=tmp_path / "run", progress=False)
     with pytest.raises(miue.MiueError, match="the same"):
         fewer = bags.subset(np.arange(30))
-        miue.train(fewer, settings=BRIEF, out=tmp_path / "run", if_exists="resume", distances=(), progress=False)
+        miue.train(
+            fewer, settings={**BRIEF, "distances": ()}, out=tmp_path / "run", if_exists="resume", progress=False
+        )
     longer = {**BRIEF, "max_epochs": 4}
     again = miue.train(
-        bags, settings=longer, out=tmp_path / "run", if_exists="resume", distances=(), progress=False
+        bags, settings={**longer, "distances": ()}, out=tmp_path / "run", if_exists="resume", progress=False
     )
     assert again.training.settings == {**first.training.settings, "max_epochs": 4}
     assert again.training.epochs == 4

@@ -251,8 +251,7 @@ def test_bags_of_one_patient_break_the_promise_that_one_bag_of_each_keeps() -> N
                 prediction_sets=None,
                 false_alarms=None,
                 deferral=DeferralGoal(0.05, 0.9),
-                bags_of_patient=counting,
-                seed=run,
+                settings={"bags_of_patient": counting, "seed": run},
             )
             assert made.deferral is not None
             passed[counting] += not made.deferral.refused
@@ -264,10 +263,10 @@ def test_a_calibration_tells_how_patients_were_counted() -> None:
     names: list[str | None] = [f"patient {i // 2}" for i in range(200)]
     given = of_patients(names, np.ones(200, bool))
     other = CalibrationBags(caveat="the other")
-    drawn = calibrate(given, made_from=other).made_from
+    drawn = calibrate(given, settings={"made_from": other}).made_from
     assert (drawn.bags, drawn.patients, drawn.left_out) == (100, 100, 100)
     assert drawn.caveat == "the other"
-    counted = calibrate(given, made_from=other, bags_of_patient="all").made_from
+    counted = calibrate(given, settings={"made_from": other, "bags_of_patient": "all"}).made_from
     assert counted.bags == 200
     assert "alike" in counted.caveat
     assert counted.caveat.endswith("; the other")

@@ -44,9 +44,9 @@ def make(place: Path, seed: int) -> Path:
     bags = miue.BagDataset.from_arrays(arrays, labels, instance_labels=parts, ids=[f"b{n:02}" for n in range(60)])
     miue.write_store(place / "store", bags)
     settings = {"max_epochs": 8, "seed": seed}
-    model = miue.train(bags, settings=settings, out=place / "run", progress=False, device="cpu")
+    model = miue.train(bags, settings={**settings, "device": "cpu"}, out=place / "run", progress=False)
     predictions = model.predict(bags)
-    made = miue.calibrate(predictions, deferral=None, allow_training_bags=True)
+    made = miue.calibrate(predictions, deferral=None, settings={"allow_training_bags": True})
     made.save(place / "run" / "calibration.json")
     miue.decide(predictions, made).save(place / "predictions")
     return place

@@ -27,7 +27,10 @@ WITHOUT_IMAGES = tuple(name for name, kind in DISTANCES.items() if kind.reads !=
 def train(bags: BagDataset, method: str = "mirel", distances: tuple[str, ...] = WITHOUT_IMAGES) -> miue.Model:
     options = {"method.size": 2} if method == "deep-ensemble" else {}
     return miue.train(
-        bags, method=method, distances=distances, options=options, settings=SETTINGS, progress=False, device="cpu"
+        bags,
+        method=method,
+        settings={**SETTINGS, "distances": distances, "options": options, "device": "cpu"},
+        progress=False,
     )
 
 
@@ -113,11 +116,13 @@ def test_a_distance_that_does_not_exist_or_cannot_be_read_is_answered(bags: BagD
 def test_features_that_are_all_the_same_stop_a_run_only_if_a_distance_was_asked_for() -> None:
     same = [np.ones((2, 3))] * 8
     labels = [0, 1] * 4
-    model = miue.train(same, labels, settings=SETTINGS, progress=False, device="cpu")
+    model = miue.train(same, labels, settings={**SETTINGS, "device": "cpu"}, progress=False)
     assert "instances that differ" in model.training.without_distances
     assert not model.distances
     with pytest.raises(DataError, match="instances that differ"):
-        miue.train(same, labels, distances=("mahalanobis",), settings=SETTINGS, progress=False, device="cpu")
+        miue.train(
+            same, labels, settings={**SETTINGS, "distances": ("mahalanobis",), "device": "cpu"}, progress=False
+        )
 
 
 def test_shifted_copies_keep_bags_and_mark_their_shift() -> None:
@@ -150,7 +155,7 @@ def test_combined_is_standardized_by_all_held_out_bags_however_large_they_are(
     random = np.random.default_rng(0)
     arrays = [random.normal(3.0 * (row >= 12), 1, (200, 4)).astype(np.float32) for row in range(24)]
     bags = BagDataset.from_arrays(arrays, [int(row >= 12) for row in range(24)])  # one class after the other
-    model = miue.train(bags, settings={"max_epochs": 1}, distances=(), progress=False, device="cpu")
+    model = miue.train(bags, settings={"max_epochs": 1, "distances": (), "device": "cpu"}, progress=False)
 
     def centers() -> dict[str, torch.Tensor]:
         fitted = distance_scores.fit_distances(model.method, bags, ["combined"], seed=0, held_out=bags)

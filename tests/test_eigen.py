@@ -66,6 +66,8 @@ def test_a_training_ends_well_where_the_fast_algorithm_fails(
 
     monkeypatch.setattr(torch.linalg, "eigh", fail_on_large)
     settings = {"max_epochs": 1}
-    model = miue.train(bags, method=method, distances=distances, settings=settings, progress=False, device="cpu")
+    model = miue.train(
+        bags, method=method, settings={**settings, "distances": distances, "device": "cpu"}, progress=False
+    )
     assert set(model.distances) == set(distances)
     assert failed

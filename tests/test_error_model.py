@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from made_bags import separable_bags
+from made_bags import separable_bags, train_with
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
@@ -190,7 +190,7 @@ def bags() -> BagDataset:
 
 
 def train(bags: BagDataset, **more: Any) -> miue.Model:
-    return miue.train(bags, **{"settings": {"max_epochs": 1}, **more}, distances=(), progress=False, device="cpu")
+    return train_with(bags, distances=(), device="cpu", progress=False, **{"settings": {"max_epochs": 1}, **more})
 
 
 @pytest.mark.long

@@ -90,7 +90,7 @@ def test_every_check_of_scikit_learn_passes_with_rows_as_bags() -> None:
 @pytest.mark.long
 def test_fit_is_train(fitted: MILUncertaintyClassifier, arrays: list[np.ndarray], labels: np.ndarray) -> None:
     settings = {**QUICK, "max_epochs": 20, "seed": 3}
-    model = miue.train(arrays, labels, options=SMALL, settings=settings, progress=False)
+    model = miue.train(arrays, labels, settings={**settings, "options": SMALL}, progress=False)
     predictions = model.predict(arrays)
     assert np.array_equal(fitted.predict_proba(arrays), predictions.bags.probabilities)
     assert fitted.n_features_in_ == 5

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_bags import RAGGED_NETWORKS, RAGGED_SIZES, build_method, labeled_batch, separable_bags
+from made_bags import RAGGED_NETWORKS, RAGGED_SIZES, build_method, labeled_batch, separable_bags, train_with
 from scipy import stats
 from scipy.special import digamma, gammaln
 from sklearn.covariance import oas
@@ -180,9 +180,12 @@ def test_a_class_without_training_bags_has_no_density() -> None:
 @pytest.mark.parametrize("method", ["daedl", "r-edl"])
 def test_a_model_predicts_the_same_after_it_is_loaded(method: str, tmp_path: Path) -> None:
     model = miue.train(
-        separable_bags(), method=method, settings=SETTINGS, options={"encoder.width": 8}, out=tmp_path / "run",
-        progress=False, device="cpu",
-    )  # fmt: skip
+        separable_bags(),
+        method=method,
+        settings={**SETTINGS, "options": {"encoder.width": 8}, "device": "cpu"},
+        out=tmp_path / "run",
+        progress=False,
+    )
     loaded = miue.Model.load(tmp_path / "run").predict(separable_bags(9))
     for level in ("bags", "instances"):
         one, other = getattr(model.predict(separable_bags(9)), level), getattr(loaded, level)
@@ -226,9 +229,16 @@ def test_the_mutual_information_of_a_mixture_is_over_its_members_and_within_them
 def test_an_ensemble_of_mirel_predicts_instances_from_the_residual_of_each(tmp_path: Path) -> None:
     bags = separable_bags()
     model = miue.train(
-        bags, method="deep-ensemble", settings=SETTINGS, progress=False, device="cpu", out=tmp_path / "run",
-        options={"method.size": 2, "method.member": "mirel", "method.routing": "residual-only"},
-    )  # fmt: skip
+        bags,
+        method="deep-ensemble",
+        settings={
+            **SETTINGS,
+            "device": "cpu",
+            "options": {"method.size": 2, "method.member": "mirel", "method.routing": "residual-only"},
+        },
+        progress=False,
+        out=tmp_path / "run",
+    )
     assert isinstance(model.method, DeepEnsemble)
     predicted = model.predict(bags).instances
     assert predicted is not None
@@ -247,12 +257,14 @@ def test_a_member_is_what_its_method_trains_alone(member: str) -> None:
     bags, rest = separable_bags(24), separable_bags(8, seed=1)
     options = {"encoder.width": 8} | ({"method.features": 16} if member == "sngp" else {})
     more: dict[str, Any] = {"validation": rest, "progress": False, "device": "cpu", "distances": ()}
-    ensemble = miue.train(
-        bags, method="deep-ensemble", settings=SETTINGS,
-        options={**options, "method.size": 2, "method.member": member}, **more,
-    )  # fmt: skip
+    ensemble = train_with(
+        bags,
+        method="deep-ensemble",
+        settings={**SETTINGS, "options": {**options, "method.size": 2, "method.member": member}},
+        **more,
+    )
     for one, seed in zip(ensemble.method.members(), member_seeds(ensemble.method, 3), strict=True):
-        alone = miue.train(bags, method=member, options=options, settings={**SETTINGS, "seed": seed}, **more)
+        alone = train_with(bags, method=member, settings={**SETTINGS, "seed": seed, "options": options}, **more)
         for name, value in alone.method.state_dict().items():
             assert torch.equal(one.state_dict()[name], value), name
 
@@ -266,16 +278,21 @@ def test_an_ensemble_of_drawing_members_draws_from_each() -> None:
 def test_an_ensemble_of_ensembles_is_refused(member: str) -> None:
     options = {"method.member": member}
     with pytest.raises(ConfigError, match=f"option 'method.member': .*, got '{member}'"):
-        miue.train(separable_bags(), method="deep-ensemble", options=options, progress=False, device="cpu")
+        miue.train(
+            separable_bags(),
+            method="deep-ensemble",
+            settings={"options": options, "device": "cpu"},
+            progress=False,
+        )
 
 
 def test_an_ensemble_as_a_dirichlet_has_evidence_and_the_same_probabilities() -> None:
     bags = separable_bags()
     options: dict[str, Any] = {"method.size": 3, "encoder.width": 8}
     more: dict[str, Any] = {"settings": SETTINGS, "progress": False, "device": "cpu", "distances": ()}
-    plain = miue.train(bags, method="deep-ensemble", options=options, **more).predict(bags).bags
+    plain = train_with(bags, method="deep-ensemble", options=options, **more).predict(bags).bags
     options["method.as_dirichlet"] = True
-    evidential = miue.train(bags, method="deep-ensemble", options=options, **more).predict(bags).bags
+    evidential = train_with(bags, method="deep-ensemble", options=options, **more).predict(bags).bags
     np.testing.assert_allclose(evidential.probabilities, plain.probabilities, rtol=1e-9)
     assert "vacuity" in evidential.uncertainties()
 

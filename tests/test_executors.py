@@ -12,7 +12,7 @@ import pytest
 from commands import run
 from fast import slow_but
 from lightning.pytorch.callbacks import Callback
-from made_bags import separable_bags
+from made_bags import separable_bags, train_with
 
 import miue
 from miue.bags.concatenate import concatenate
@@ -56,7 +56,7 @@ def ensemble(out: Path, executor: Executor = LOCAL, **more: Any) -> dict[str, by
     """What a small ensemble writes."""
     settings = {"max_epochs": 3, **more.pop("settings", {})}
     arguments = {**ENSEMBLE, "settings": settings, "out": out, "executor": executor, "progress": False, **more}
-    miue.train(separable_bags(), **arguments)
+    train_with(separable_bags(), **arguments)
     return contents(out)
 
 
@@ -200,7 +200,7 @@ def test_a_training_that_other_processes_cannot_do_is_refused(
 ) -> None:
     call = {**ENSEMBLE, "out": tmp_path / "run", "executor": TWO, "progress": False, **arguments}
     with pytest.raises(ConfigError, match=f"executor 'processes': expected an ensemble, .*{said}"):
-        miue.train(separable_bags(), **call)
+        train_with(separable_bags(), **call)
 
 
 @pytest.mark.long

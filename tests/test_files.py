@@ -125,7 +125,7 @@ def test_the_device_that_is_always_full_is_reported(tmp_path: Path) -> None:
 def test_a_full_disk_while_writing_leaves_nothing_half_written(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bags: BagDataset
 ) -> None:
-    model = miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu")
+    model = miue.train(bags, settings={"max_epochs": 1, "device": "cpu"}, progress=False)
     predictions = model.predict(bags)
     calls = []
 

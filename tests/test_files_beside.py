@@ -345,8 +345,8 @@ def test_a_folder_without_arrays_is_no_table_of_labels(tmp_path: Path) -> None:
     root = torchmil(tmp_path / "data") / "patches_512"
     with pytest.raises(DataError, match="expected a table, or a folder with an array <bag>.npy for each bag"):
         load_bags(root, labels=root)
-    with pytest.raises(ConfigError, match=r"--slide-table .* got a folder of arrays"):
-        load_bags(root, labels=root / "labels", slide_table=tmp_path / "slides.csv")
+    with pytest.raises(ConfigError, match=r"slide_table: .* got a folder of arrays"):
+        load_bags(root, labels=root / "labels", settings={"slide_table": tmp_path / "slides.csv"})
 
 
 @pytest.mark.parametrize(

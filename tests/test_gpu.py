@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from made_bags import TORCHMIL_NETWORKS, separable_bags
+from made_bags import TORCHMIL_NETWORKS, separable_bags, train_with
 from made_images import bright_bags
 from results_on_device import results
 from typer.testing import CliRunner
@@ -55,7 +55,7 @@ def test_a_network_with_a_method_computes_as_on_the_cpu(network: str, method: st
 def test_a_model_is_trained_and_predicts_there_as_on_the_cpu(method: str, precision: str) -> None:
     bags = separable_bags(40)
     settings = {"max_epochs": 3, "precision": precision}
-    model = miue.train(bags, method=method, settings=settings, progress=False, device=DEVICE)
+    model = miue.train(bags, method=method, settings={**settings, "device": DEVICE}, progress=False)
     assert {parameter.device.type for parameter in model.method.parameters()} == {"cpu"}
     assert_same(model, bags, drawn=method in DRAWS)
 
@@ -65,7 +65,7 @@ def test_a_model_is_trained_and_predicts_there_as_on_the_cpu(method: str, precis
 )
 def test_a_model_of_images_has_its_scores_there_as_on_the_cpu(encoder: str, side: int, channels: int) -> None:
     bags = bright_bags(24, side=side, channels=channels)
-    model = miue.train(bags, encoder=encoder, settings={"max_epochs": 3}, progress=False, device=DEVICE)
+    model = miue.train(bags, encoder=encoder, settings={"max_epochs": 3, "device": DEVICE}, progress=False)
     assert "statistics" in model.distances
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # TF32 moves a distance by up to 0.03
         assert_same(model, bags)
@@ -87,7 +87,7 @@ def assert_same(model: Model, bags: BagDataset, *, drawn: bool = False) -> None:
 def test_a_bag_in_several_blocks_is_predicted_as_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(0)
     bags = BagDataset.from_arrays([random.standard_normal((900, 6), dtype=np.float32)], [1])
-    model = miue.train(separable_bags(24, width=6), settings={"max_epochs": 1}, progress=False, device=DEVICE)
+    model = miue.train(separable_bags(24, width=6), settings={"max_epochs": 1, "device": DEVICE}, progress=False)
     whole = model.predict(bags, device=DEVICE)
     monkeypatch.setattr(encoding, "BLOCK_INSTANCES", 64)
     parts = model.predict(bags, device=DEVICE)
@@ -105,7 +105,12 @@ def test_a_training_that_ended_early_goes_on_there(
     def trained(out: Path) -> Model:
         settings = {"max_epochs": 4}
         return miue.train(
-            bags, encoder=encoder, settings=settings, out=out, if_exists="resume", progress=False, device=DEVICE
+            bags,
+            encoder=encoder,
+            settings={**settings, "device": DEVICE},
+            out=out,
+            if_exists="resume",
+            progress=False,
         )
 
     whole = trained(tmp_path / "whole").predict(bags, device="cpu")
@@ -126,15 +131,13 @@ def test_members_are_trained_there_by_several_processes(tmp_path: Path) -> None:
     bags = separable_bags(24)
     folder = tmp_path / "bags"
     write_store(folder, bags)
-    model = miue.train(
+    model = train_with(
         miue.read_store(folder),
         method="deep-ensemble",
-        options={"method.size": 2},
-        settings={"max_epochs": 2},
+        settings={"max_epochs": 2, "options": {"method.size": 2}, "device": DEVICE},
         out=tmp_path / "model",
         executor=Executor("processes", jobs=2),
         progress=False,
-        device=DEVICE,
     )
     assert_same(model, bags)
 

@@ -318,7 +318,7 @@ def test_evaluate_and_report_take_the_label_table_of_patients_as_that_of_groups(
 
 def test_evaluate_shows_each_group(tmp_path: Path) -> None:
     bags = separable_bags()
-    model = miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu")
+    model = miue.train(bags, settings={"max_epochs": 1, "device": "cpu"}, progress=False)
     others = replace(separable_bags(40, seed=1), ids=tuple(f"slide {row}" for row in range(40)))
     model.predict(others).save(tmp_path / "predictions")
     rows = [f"slide {row}.h5,{('Cork', 'Leeds')[row % 2]}" for row in range(0, 40, 1)]

@@ -114,7 +114,9 @@ def test_test_bags_that_this_run_learned_from_are_left_out_or_refused(folder: Pa
 def test_validation_bags_that_were_given_apart_are_known_again(tmp_path: Path) -> None:
     apart = replace(separable_bags(20, seed=1), ids=tuple(f"v{row}" for row in range(20)))
     settings = {"max_epochs": 1}
-    miue.train(named(""), validation=apart, settings=settings, distances=(), progress=False, out=tmp_path / "run")
+    miue.train(
+        named(""), validation=apart, settings={**settings, "distances": ()}, progress=False, out=tmp_path / "run"
+    )
     assert list(parts_of_run(tmp_path / "run", apart).parts) == ["validation"] * 20
     assert list(parts_of_run(tmp_path / "run", named("")).parts) == ["train"] * 60
 

@@ -23,6 +23,7 @@ import numpy as np
 import parts_of_others as others
 import pytest
 import yaml
+from made_bags import train_with
 from markdown_it import MarkdownIt
 from typer.testing import CliRunner
 
@@ -43,7 +44,7 @@ huggingface_hub = pytest.importorskip("huggingface_hub")
 @pytest.fixture
 def run(tmp_path: Path, bags: BagDataset) -> Path:
     folder = tmp_path / "run"
-    miue.train(bags, out=folder, settings={"max_epochs": 2}, progress=False, device="cpu")
+    miue.train(bags, out=folder, settings={"max_epochs": 2, "device": "cpu"}, progress=False)
     return folder
 
 
@@ -141,7 +142,7 @@ def test_the_card_of_a_model_with_parts_of_others_says_what_to_install_and_its_c
 ) -> None:
     folder = tmp_path / "run"
     given: dict[str, Any] = {"encoder": others.Scaling, "distances": [others.Farness], "network": "mean"}
-    miue.train(bags, **given, out=folder, settings={"max_epochs": 1}, progress=False, device="cpu")
+    train_with(bags, out=folder, settings={"max_epochs": 1, "device": "cpu"}, progress=False, **given)
     text = write_card(folder, trust=True).read_text()
     assert "Some parts are not of miue" in text and "encoder.factor=2.0" in text
     for path in ("parts_of_others:Scaling", "parts_of_others:Farness"):
@@ -172,7 +173,7 @@ def test_names_in_a_card_are_text_whatever_markdown_they_look_like(
     name: str, bags: BagDataset, tmp_path: Path
 ) -> None:
     called = replace(bags, class_names=(name, "other"), ood_sets=bags.ood_sets)
-    miue.train(called, out=tmp_path / "run", settings={"max_epochs": 1}, progress=False, device="cpu")
+    miue.train(called, out=tmp_path / "run", settings={"max_epochs": 1, "device": "cpu"}, progress=False)
     evaluation = miue.Model.load(tmp_path / "run").evaluate(called, allow_training_bags=True).to_json()
     evaluation["provenance"] |= {"bags": name, "split": name}
     for level in ("bags", "instances"):
@@ -299,7 +300,7 @@ def test_nothing_of_an_earlier_model_stays_in_a_repository(
     write_card(run)
     push(run, "someone/model")
     (hub / "someone/model" / "notes.txt").write_text("ours")
-    miue.train(bags, out=tmp_path / "b", settings={"max_epochs": 1, "seed": 7}, progress=False, device="cpu")
+    miue.train(bags, out=tmp_path / "b", settings={"max_epochs": 1, "seed": 7, "device": "cpu"}, progress=False)
     write_card(tmp_path / "b")
     push(tmp_path / "b", "someone/model")
     assert not (hub / "someone/model" / "calibration.json").exists()
@@ -378,7 +379,7 @@ def test_another_model_than_that_of_the_card_is_refused(
 ) -> None:
     write_card(run)
     push(run, "someone/model")
-    model = miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu")
+    model = miue.train(bags, settings={"max_epochs": 1, "device": "cpu"}, progress=False)
     replace(model, training_bags=None).save(tmp_path / "other")
     for name in MODEL_FILES:
         (hub / "someone/model" / name).unlink(missing_ok=True)
@@ -452,7 +453,7 @@ def test_only_a_model_with_its_own_card_is_pushed(run: Path, bags: BagDataset, h
     with pytest.raises(StorageError, match="miue hub card"):
         push(run, "someone/model")
     write_card(run)
-    other = miue.train(bags, settings={"max_epochs": 1, "seed": 7}, progress=False, device="cpu")
+    other = miue.train(bags, settings={"max_epochs": 1, "seed": 7, "device": "cpu"}, progress=False)
     other.save(tmp_path / "other")
     shutil.copy(run / CARD, tmp_path / "other" / CARD)
     with pytest.raises(StorageError) as refused:

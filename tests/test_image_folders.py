@@ -167,19 +167,19 @@ def test_images_of_another_shape_are_to_be_resized_and_not_encoded_again(tmp_pat
         load_bags(tmp_path / "bags")
     (tmp_path / "bags" / "c").rename(tmp_path / "c")
     with pytest.raises(DataError, match="give the images the size and the channels"):
-        load_bags(tmp_path / "bags", instance_shape=(10, 6, 1))
+        load_bags(tmp_path / "bags", settings={"instance_shape": (10, 6, 1)})
 
 
 def test_images_for_a_model_of_features_are_to_be_encoded(tmp_path: Path) -> None:
     images(tmp_path / "bags" / "a")
     with pytest.raises(DataError, match="the model takes features, not images: encode the images"):
-        load_bags(tmp_path / "bags", instance_shape=(24,))
+        load_bags(tmp_path / "bags", settings={"instance_shape": (24,)})
 
 
 def test_features_for_a_model_of_images_are_to_be_replaced_by_the_images(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((3, 24), np.float32))
     with pytest.raises(DataError, match="the model takes images, not features: pass the images themselves"):
-        load_bags(tmp_path, instance_shape=(10, 6, 1))
+        load_bags(tmp_path, settings={"instance_shape": (10, 6, 1)})
 
 
 def test_a_bomb_is_refused_by_its_header(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_folders_of_images_are_trained_on_as_the_store_packed_of_them(
     settings = {"max_epochs": 2, "seed": 1}
     store = miue.read_store(tmp_path / "store")
     models = [
-        miue.train(bags, settings=settings, distances=("statistics",), progress=False, device="cpu")
+        miue.train(bags, settings={**settings, "distances": ("statistics",), "device": "cpu"}, progress=False)
         for bags in (replace(loaded, splits=store.splits), store)
     ]
     assert models[0].weights_sha256 == models[1].weights_sha256

@@ -39,10 +39,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bags = replace(bags, splits=splits)
     write_store(folder / "store", bags)
     settings = {"max_epochs": 1}
-    miue.train(bags, out=folder / "run", settings=settings, progress=False, device="cpu").predict(
+    miue.train(bags, out=folder / "run", settings={**settings, "device": "cpu"}, progress=False).predict(
         bags.split("validation")
     ).save(folder / "predictions")
-    miue.train(bags, out=folder / "half", settings=settings, progress=False, device="cpu")
+    miue.train(bags, out=folder / "half", settings={**settings, "device": "cpu"}, progress=False)
     (folder / "half" / "config.json").unlink()
     return folder
 

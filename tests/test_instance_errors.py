@@ -174,7 +174,7 @@ def test_without_a_negative_class_bags_alone_are_judged() -> None:
     bags = replace(separable_bags(60, seed=2), splits=("train",) * 30 + ("validation",) * 20 + ("test",) * 10)
     options = {"method.background": None}
     model = miue.train(
-        bags, options=options, settings={"max_epochs": 1}, distances=(), progress=False, device="cpu"
+        bags, settings={"max_epochs": 1, "options": options, "distances": (), "device": "cpu"}, progress=False
     )
     assert model.method.negative_class is None
     predicted = model.predict(bags.split("test"))
@@ -195,11 +195,8 @@ def test_the_negative_class_of_an_ensemble_is_that_of_its_members(method: str) -
     model = miue.train(
         bags,
         method="deep-ensemble",
-        options=options,
-        settings={"max_epochs": 1},
-        distances=(),
+        settings={"max_epochs": 1, "options": options, "distances": (), "device": "cpu"},
         progress=False,
-        device="cpu",
     )
     assert model.error_model is not None
     assert model.error_model.of_instances is not None

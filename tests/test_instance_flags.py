@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from math import ceil, floor, inf
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import h5py
 import numpy as np
@@ -23,7 +23,6 @@ from miue.calibration import GUARANTEES, Calibration, InstanceGoal, PredictionSe
 from miue.calibration.instance_flags import InstanceFlags, instance_scores
 from miue.calibration.instance_thresholds import fit_instance_flags
 from miue.calibration.worklist import worklist, write_worklist
-from miue.cli.rules import RuleOptions
 from miue.common.errors import ConfigError, DataError
 from miue.common.text import plural
 from miue.distributions import Categorical
@@ -340,11 +339,6 @@ def test_the_negative_class_is_that_of_the_model_where_none_is_named(
     assert fitted is not None and fitted.negative_class == negative
     named = calibrate(given, instances=InstanceGoal(level=0.5, negative_class="0"), **only)  # type: ignore[arg-type]
     assert named.instances is not None and named.instances.negative_class == 0
-
-
-def test_the_command_knows_all_guarantees() -> None:
-    [option] = get_type_hints(RuleOptions, include_extras=True)["instances"].__metadata__
-    assert option.metavar == "|".join(GUARANTEES)
 
 
 def test_the_posterior_probability_is_that_of_the_predicted_class_or_else_the_error_probability() -> None:

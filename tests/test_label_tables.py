@@ -488,7 +488,9 @@ def test_any_fold_of_a_label_table_leaves_out_bags_that_are_not_there(tmp_path: 
     write_store(tmp_path / "store", named("a", "b"))
     rows = "id,label,fold_0,fold_1\na,x,train,train\nb,y,train,train\nc,y,test,train\n"
     for fold in (0, 1):
-        opened = load_bags(tmp_path / "store", labels=table(tmp_path, rows), fold=fold, skip_bad=True)
+        opened = load_bags(
+            tmp_path / "store", labels=table(tmp_path, rows), settings={"fold": fold}, skip_bad=True
+        )
         assert opened.bags.splits == ("train", "train") and [one.bag for one in opened.left_out] == ["c"]
 
 
@@ -595,7 +597,7 @@ def test_slides_of_tcga_have_the_patients_of_their_barcodes_unless_a_column_stat
     assert loaded.bags.patients == ("TCGA-3C-AALI", "TCGA-3C-AALI", "TCGA-3C-AALJ", "other")
     assert any("2 TCGA barcodes that the names of 3 bags begin with" in note for note in loaded.notes)
     assert set(load_bags(tmp_path / "f").bags.patients or ()) == set(loaded.bags.patients)
-    assert load_bags(tmp_path / "f", labels=labels, patients="none").bags.patients is None
+    assert load_bags(tmp_path / "f", labels=labels, settings={"patients": "none"}).bags.patients is None
 
 
 def test_a_column_of_splits_is_no_label_and_those_of_folds_come_before_it(tmp_path: Path) -> None:

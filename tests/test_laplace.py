@@ -16,6 +16,7 @@ from made_bags import (
     build_network,
     labeled_batch,
     separable_bags,
+    train_with,
 )
 from scipy import integrate, stats
 from sklearn.gaussian_process.kernels import RBF
@@ -172,9 +173,18 @@ def test_mutual_information_grows_away_from_the_training_bags_where_softmax_is_s
     bags = separable_bags(60)
     options = {"encoder.width": 16} | ({"method.features": 256} if method == "sngp" else {})
     model = miue.train(
-        bags, method=method, options=options, settings={**SETTINGS, "max_epochs": 30, "learning_rate": 6e-3},
-        progress=False, device="cpu", distances=(),
-    )  # fmt: skip
+        bags,
+        method=method,
+        settings={
+            **SETTINGS,
+            "max_epochs": 30,
+            "learning_rate": 6e-3,
+            "options": options,
+            "device": "cpu",
+            "distances": (),
+        },
+        progress=False,
+    )
     far = miue.BagDataset.from_arrays([array + 30 for array in (np.zeros((3, 5)), np.ones((2, 5)))])
     near, away = model.predict(bags).bags, model.predict(far).bags
     assert isinstance(near.distribution, Draws)
@@ -244,10 +254,15 @@ def test_layers_within_the_bound_of_their_norm_stay_and_one_of_zeros_is_no_error
 def test_what_is_fitted_after_training_is_saved_and_resumed(method: str, network: str, tmp_path: Path) -> None:
     def train(**more: Any) -> miue.Model:
         options = {"encoder.width": 8} | ({"method.features": 16} if method == "sngp" else {})
-        return miue.train(
-            separable_bags(), network=network, method=method, options=options, settings=SETTINGS, device="cpu",
-            out=tmp_path / "run", progress=False, distances=(), **more,
-        )  # fmt: skip
+        return train_with(
+            separable_bags(),
+            network=network,
+            method=method,
+            settings={**SETTINGS, "options": options, "device": "cpu", "distances": ()},
+            out=tmp_path / "run",
+            progress=False,
+            **more,
+        )
 
     model = train()
     assert model.method.get_buffer("factor").abs().sum() > 0
@@ -312,7 +327,7 @@ def test_embeddings_of_pooled_features_are_those_features() -> None:
 @pytest.mark.parametrize("method", ["laplace", "sngp"])
 def test_instances_are_predicted_by_attention_beside_embeddings(method: str) -> None:
     bags = separable_bags(20)
-    model = miue.train(bags, method=method, settings=SETTINGS, progress=False, device="cpu")
+    model = miue.train(bags, method=method, settings={**SETTINGS, "device": "cpu"}, progress=False)
     instances = model.predict(bags, estimator="attention").instances
     assert instances is not None
     for own in np.split(instances.probabilities[:, 1], bags.starts[1:]):
@@ -322,7 +337,9 @@ def test_instances_are_predicted_by_attention_beside_embeddings(method: str) -> 
 @pytest.mark.parametrize("method", ["laplace", "sngp"])
 def test_the_energy_is_that_of_the_logits_of_instances_and_not_of_their_embeddings(method: str) -> None:
     bags = separable_bags(20)
-    model = miue.train(bags, method=method, distances=("energy",), settings=SETTINGS, progress=False, device="cpu")
+    model = miue.train(
+        bags, method=method, settings={**SETTINGS, "distances": ("energy",), "device": "cpu"}, progress=False
+    )
     instances = model.predict(bags).instances
     assert instances is not None
     fitted = model.method.eval()

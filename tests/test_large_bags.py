@@ -60,7 +60,7 @@ def test_a_bag_is_predicted_in_blocks_as_it_is_whole(
 
 def test_distances_are_scored_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     bags = separable_bags(20)
-    model = miue.train(bags, settings={"max_epochs": 1}, options={"encoder.width": 8}, progress=False)
+    model = miue.train(bags, settings={"max_epochs": 1, "options": {"encoder.width": 8}}, progress=False)
     whole = model.predict(bags)
     monkeypatch.setattr(encoding, "BLOCK_INSTANCES", 3)
     parts = model.predict(bags)
@@ -294,7 +294,9 @@ def test_training_on_a_folder_is_training_on_arrays(tmp_path: Path) -> None:
     order = [opened.ids.index(name) for name in bags.ids]
     in_files: BagDataset = replace(opened.subset(order), labels=bags.labels)
     models = [
-        miue.train(data, settings={"max_epochs": 2}, options={"encoder.width": 8}, progress=False, distances=())
+        miue.train(
+            data, settings={"max_epochs": 2, "options": {"encoder.width": 8}, "distances": ()}, progress=False
+        )
         for data in (bags, in_files)
     ]
     of_arrays, of_files = (dict(model.method.named_parameters()) for model in models)

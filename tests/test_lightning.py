@@ -14,6 +14,7 @@ import torch
 from fast import slow_but
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
+from made_bags import train_with
 
 import miue
 from miue.bags.dataset import BagDataset
@@ -67,7 +68,7 @@ class Adder(Callback):
 
 def train(bags: BagDataset, out: Path | None = None, *, epochs: int = 4, **more: Any) -> miue.Model:
     settings = {"max_epochs": epochs, "learning_rate": 1e-2}
-    return miue.train(bags, out=out, settings=settings, progress=False, device="cpu", **more)
+    return train_with(bags, out=out, settings={**settings, "device": "cpu"}, progress=False, **more)
 
 
 def logged(folder: Path) -> list[tuple[int, float]]:

@@ -14,7 +14,7 @@ from typing import Any
 import made_files
 import pytest
 from commands import fail, run
-from made_bags import separable_bags
+from made_bags import separable_bags, train_with
 
 import miue
 from miue.common.errors import StorageError
@@ -59,11 +59,13 @@ def hold() -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
 
 def predictions() -> miue.Predictions:
     bags = separable_bags(12)
-    return miue.train(bags, settings=QUICK, progress=False, device="cpu").predict(bags)
+    return miue.train(bags, settings={**QUICK, "device": "cpu"}, progress=False).predict(bags)
 
 
 WRITERS: dict[str, Callable[[Path], object]] = {
-    "train": lambda out: miue.train(separable_bags(), settings=QUICK, out=out, progress=False, device="cpu"),
+    "train": lambda out: miue.train(
+        separable_bags(), settings={**QUICK, "device": "cpu"}, out=out, progress=False
+    ),
     "cross_validate": lambda out: cross_validate(
         separable_bags(), make_folds(separable_bags(), 2), [1], out, Recipe(settings=QUICK), progress=False
     ),
@@ -130,7 +132,7 @@ def test_an_output_whose_folder_cannot_be_written_is_locked_inside(
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path and may(path, mode))
     with locked(out):
         assert (out / ".lock").is_file()
-        miue.train(separable_bags(), settings=QUICK, out=out, progress=False, device="cpu")
+        miue.train(separable_bags(), settings={**QUICK, "device": "cpu"}, out=out, progress=False)
     assert not (out / ".lock").exists()
 
 
@@ -207,7 +209,9 @@ def test_a_resume_removes_what_a_kill_left_half_written_and_nothing_else(finishe
 
     def train() -> None:
         bags = separable_bags()
-        miue.train(bags, settings=QUICK, out=out, if_exists="resume", progress=False, device="cpu", **ensemble)
+        train_with(
+            bags, settings={**QUICK, "device": "cpu"}, out=out, if_exists="resume", progress=False, **ensemble
+        )
 
     train()
     if not finished:

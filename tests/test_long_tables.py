@@ -15,10 +15,10 @@ from commands import run
 import miue
 from miue.bags.dataset import BagDataset
 from miue.cli.inspection import describe
-from miue.cli.sources import Source
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.io.labels.instance_labels import with_instance_labels
 from miue.io.load import load_bags
+from miue.io.settings import LoadSettings
 from miue.io.tables.long_table import read_long_table
 
 
@@ -210,7 +210,7 @@ def test_columns_of_other_names_are_inspected_and_loaded_by_name(tmp_path: Path)
     text = run("inspect", tmp_path / "t.csv", "--id-column", "Sample", "--label-column", "Group", "--json")
     assert json.loads(text)["bags"] == len(loaded)
     with pytest.raises(ConfigError, match="--id-column.*expected a table of instances, or --labels"):
-        describe(made_files.slides(tmp_path / "job")[0], Source(id_column="Sample"))
+        describe(made_files.slides(tmp_path / "job")[0], LoadSettings(id_column="Sample"))
 
 
 def test_a_specified_column_that_is_missing_or_a_meaning_that_there_is_not_is_refused(tmp_path: Path) -> None:

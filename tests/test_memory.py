@@ -58,7 +58,7 @@ def test_other_errors_are_none_of_memory(error: Exception) -> None:
 
 def test_a_command_says_of_which_bags_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_store(tmp_path / "bags", separable_bags(24))
-    model = miue.train(separable_bags(24), settings={"max_epochs": 1}, progress=False, device="cpu")
+    model = miue.train(separable_bags(24), settings={"max_epochs": 1, "device": "cpu"}, progress=False)
     model.save(tmp_path / "model")
 
     def none_left(*_: object, **__: object) -> None:

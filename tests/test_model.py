@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from fast import slow_but
-from made_bags import FITTING, separable_bags
+from made_bags import FITTING, separable_bags, train_with
 from sealed_files import seal_again
 
 import miue
@@ -30,7 +30,7 @@ ONE_EPOCH = {"max_epochs": 1}
 
 
 def train(bags: BagDataset, **more: Any) -> miue.Model:
-    return miue.train(bags, settings=ONE_EPOCH, progress=False, device="cpu", **more)
+    return train_with(bags, settings={**ONE_EPOCH, "device": "cpu"}, progress=False, **more)
 
 
 FAST = [pair for pair in FITTING if pair[0] == "mirel" or pair[1] == "attention"]
@@ -91,7 +91,7 @@ def test_a_bag_of_one_and_a_bag_of_one_hundred_thousand(bags: BagDataset) -> Non
 def test_images_are_taken_with_or_without_a_channel_axis() -> None:
     random = np.random.default_rng(0)
     bags = [random.integers(0, 256, (n, 8, 8), dtype=np.uint8) for n in (2, 3, 1, 4)]
-    model = miue.train(bags, [0, 1, 0, 1], settings=ONE_EPOCH, progress=False, device="cpu")
+    model = miue.train(bags, [0, 1, 0, 1], settings={**ONE_EPOCH, "device": "cpu"}, progress=False)
     assert model.config.encoder.name == "compact"
     with_axis = model.predict([bag[..., None] for bag in bags])
     assert np.array_equal(model.predict(bags).bags.probabilities, with_axis.bags.probabilities)
@@ -119,7 +119,7 @@ def test_another_feature_width_is_refused_in_one_sentence(bags: BagDataset) -> N
 
 def test_another_image_shape_is_refused() -> None:
     bags = [np.zeros((2, 8, 8), np.uint8)] * 4
-    model = miue.train(bags, [0, 1, 0, 1], settings=ONE_EPOCH, progress=False, device="cpu")
+    model = miue.train(bags, [0, 1, 0, 1], settings={**ONE_EPOCH, "device": "cpu"}, progress=False)
     with pytest.raises(
         ModelError, match="expected image shape 8 × 8 × 1, .* got 8 × 8 × 3; give the images the size"
     ):
@@ -202,8 +202,8 @@ def test_a_choice_that_does_not_exist_is_answered(
     ("settings", "message"),
     [
         ({"max_epoch": 3}, "did you mean 'max_epochs'"),
-        ({"learning_rate": -1}, "training setting 'learning_rate'"),
-        ({"max_epochs": "many"}, "training setting 'max_epochs'"),
+        ({"learning_rate": -1}, "^learning_rate: "),
+        ({"max_epochs": "many"}, "^max_epochs: "),
     ],
 )
 def test_a_setting_that_does_not_exist_is_answered(settings: dict[str, object], message: str) -> None:
@@ -223,7 +223,9 @@ def test_the_trained_model_is_on_the_cpu_and_in_evaluation_mode(bags: BagDataset
 
 
 def calibrated(model: miue.Model, bags: BagDataset) -> miue.Model:
-    made = miue.calibrate(model.predict(bags), deferral=None, false_alarms=None, allow_training_bags=True)
+    made = miue.calibrate(
+        model.predict(bags), deferral=None, false_alarms=None, settings={"allow_training_bags": True}
+    )
     return replace(model, calibration=made)
 
 
@@ -259,7 +261,7 @@ def test_the_digest_of_the_weights_is_that_of_their_file(tmp_path: Path, bags: B
 @pytest.mark.long
 def test_a_calibration_is_of_its_weights_alone(tmp_path: Path, bags: BagDataset) -> None:
     first, second = (
-        miue.train(bags, settings={**ONE_EPOCH, "seed": seed}, progress=False, device="cpu") for seed in (1, 2)
+        miue.train(bags, settings={**ONE_EPOCH, "seed": seed, "device": "cpu"}, progress=False) for seed in (1, 2)
     )
     calibrated(first, bags).save(tmp_path / "first")
     decided = miue.Model.load(tmp_path / "first").predict(bags)

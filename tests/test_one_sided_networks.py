@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from made_bags import ONE_SIDED_NETWORKS, build_network, separable_bags
+from made_bags import ONE_SIDED_NETWORKS, build_network, separable_bags, train_with
 from scipy.special import lambertw
 from torch import Tensor
 
@@ -213,7 +213,7 @@ def test_the_residual_keeps_the_side_of_an_instance_of_two_classes(
 def test_a_one_sided_network_is_trained_saved_loaded_and_wrapped(network: str, tmp_path: Path) -> None:
     bags = separable_bags()
     options: dict[str, Any] = {"settings": {"max_epochs": 2, "seed": 3}, "progress": False}
-    model = miue.train(bags, network=network, method="mirel", out=tmp_path / "run", device="cpu", **options)
+    model = train_with(bags, network=network, method="mirel", out=tmp_path / "run", device="cpu", **options)
     ours = model.predict(bags, progress=False)
     again = miue.Model.load(tmp_path / "run").predict(bags, progress=False)
     np.testing.assert_array_equal(ours.bags.probabilities, again.bags.probabilities)

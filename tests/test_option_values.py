@@ -13,7 +13,7 @@ from made_bags import train_one_epoch
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.cli.options import make_recipe, value_of
+from miue.cli.flags import value_of
 from miue.common.errors import ConfigError
 
 LAYERS = "parts_of_others:Layers"
@@ -46,11 +46,12 @@ def test_a_model_with_such_options_is_saved_and_built_again(
 
 
 def test_they_are_given_on_the_command_line(bags: BagDataset) -> None:
-    words = ["network.widths=[7, 3]", "network.stains=[h]", "network.pooling=maximum", "network.limit=none"]
-    recipe = make_recipe(LAYERS, "softmax", "auto", words, ["none"], {})
+    values = {"network.widths": "[7, 3]", "network.stains": "['h']", "network.pooling": "maximum"}
+    options = {key: value_of(text) for key, text in values.items()}
+    recipe = miue.Recipe(LAYERS, "softmax", options=options)
     assert recipe.options["network.widths"] == [7, 3] and recipe.options["network.stains"] == ["h"]
     assert recipe.model_config(bags.instance_shape).network.options["pooling"] == "maximum"
-    quoted = make_recipe("parts_of_others:Named", "softmax", "auto", ['network.stain="5"'], ["none"], {})
+    quoted = miue.Recipe("parts_of_others:Named", "softmax", options={"network.stain": value_of('"5"')})
     assert quoted.model_config(bags.instance_shape).network.options == {"stain": "5"}
 
 
@@ -61,7 +62,7 @@ def test_they_are_given_on_the_command_line(bags: BagDataset) -> None:
         ("[ ]", []),
         ("[7, 3]", [7, 3]),
         ("[7,]", [7]),
-        ("[true, none, it's, b's]", [True, None, "it's", "b's"]),
+        ("[true, 0.5, 'a']", [True, 0.5, "a"]),
         ("""["H, E" , 'a,b', "5"]""", ["H, E", "a,b", "5"]),
     ],
 )

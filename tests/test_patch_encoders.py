@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from miue.cli.tile import describe_encoder
 from miue.common.errors import ConfigError, MiueError, ModelError, StorageError
 from miue.pathology.patch_encoders import network_encoder, open_encoder, plain_encoder
+from miue.pathology.settings import TileSettings
 
 SIDE, WIDTH = 11, 6
 
@@ -222,7 +222,9 @@ def test_exported_programs_with_pickled_parts_are_not_loaded(
 def test_a_network_that_a_link_leads_to_has_the_name_of_the_link(tmp_path: Path) -> None:
     link = tmp_path / "uni.pt2"
     link.symlink_to(exported(Means(), tmp_path / "network.pt2", 7).rename(tmp_path / "0123abcd"))
-    encoder = open_encoder(**describe_encoder(link, "none", 7, "cpu"))
+    encoder = open_encoder(
+        **TileSettings.of({"patch_encoder": link, "normalization": "none", "batch": 7, "device": "cpu"}).encoder()
+    )
     assert encoder.name == "uni.pt2"
 
 

@@ -104,7 +104,7 @@ def test_bags_of_another_scale_than_in_training_are_warned_of(tmp_path: Path) ->
     """Features of patches of twice the width mean something else, and a model predicts as if nothing were."""
     bags = load_bags(folder_of(tmp_path / "train", *[20] * 20)).bags
     bags = replace(bags, labels=miue.BagDataset.from_arrays([FEATURES] * 20, [0, 1] * 10).labels)
-    miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu", out=tmp_path / "run")
+    miue.train(bags, settings={"max_epochs": 1, "device": "cpu"}, progress=False, out=tmp_path / "run")
     model = miue.Model.load(tmp_path / "run")
     assert json.loads(run("inspect", tmp_path / "run", "--json"))["encoder of the features"] == "uni_v1"
     assert model.contract.patch_scales == (AT_20,)

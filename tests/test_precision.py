@@ -60,7 +60,7 @@ def test_a_device_that_is_slow_in_bfloat16_is_said(
         monkeypatch.setattr(
             torch.cpu, "get_capabilities", lambda found=found: {"architecture": "x86_64", found: True}
         )
-        model = miue.train(bags, settings={"max_epochs": 1, "precision": "bf16-mixed"}, device="cpu")
+        model = miue.train(bags, settings={"max_epochs": 1, "precision": "bf16-mixed", "device": "cpu"})
         assert ("this cpu has no instructions for bfloat16" in capsys.readouterr().err) == slow
         model.predict(bags, precision="bf16-mixed", progress=True, device="cpu")
         assert ("this cpu has no instructions for bfloat16" in capsys.readouterr().err) == slow

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from commands import run
+from made_bags import train_with
 from made_images import bright_bags
 from torch import nn
 
@@ -320,7 +321,9 @@ def test_columns_in_another_order_are_refused(form: str, tmp_path: Path) -> None
         return miue.BagDataset.from_anndata(data, bag="bag_id", label="label")
 
     names = ["area", "size", "grey"]
-    miue.train(bags(names, names), settings={"max_epochs": 1}, progress=False, device="cpu", out=tmp_path / "run")
+    miue.train(
+        bags(names, names), settings={"max_epochs": 1, "device": "cpu"}, progress=False, out=tmp_path / "run"
+    )
     model = miue.Model.load(tmp_path / "run")
     new = replace(bags(names, names), ids=tuple(f"new {number}" for number in range(20)))
     with warnings.catch_warnings():
@@ -355,7 +358,7 @@ def test_features_of_another_extractor_are_warned_of(tmp_path: Path, through_sto
         for folder, bags in given.items():
             miue.write_store(tmp_path / f"{folder}-store", bags)
             given[folder] = miue.read_store(tmp_path / f"{folder}-store")
-    miue.train(given["uni"], settings={"max_epochs": 1}, progress=False, device="cpu", out=tmp_path / "run")
+    miue.train(given["uni"], settings={"max_epochs": 1, "device": "cpu"}, progress=False, out=tmp_path / "run")
     model = miue.Model.load(tmp_path / "run")
     assert model.contract.extractor == "uni_v1"
     with warnings.catch_warnings():
@@ -374,7 +377,7 @@ def test_images_of_another_scale_are_refused_or_warned_of(tmp_path: Path, monkey
     pixels = np.asarray(of_bytes.instances, np.float32)
     of_255, of_1 = replace(of_bytes, instances=pixels), replace(of_bytes, instances=pixels / 255)
     more: dict[str, Any] = {"settings": {"max_epochs": 1}, "progress": False, "device": "cpu", "distances": ()}
-    miue.train(of_bytes, out=tmp_path / "bytes", **more)
+    train_with(of_bytes, out=tmp_path / "bytes", **more)
     model = miue.Model.load(tmp_path / "bytes")
     assert model.contract.pixels == "bytes"
     with pytest.raises(ModelError, match=r"bag 'bag_0': expected bytes .* got numbers from 0 to 119"):
@@ -382,7 +385,7 @@ def test_images_of_another_scale_are_refused_or_warned_of(tmp_path: Path, monkey
     same = model.predict(of_1).bags.probabilities
     np.testing.assert_allclose(same, model.predict(of_bytes).bags.probabilities, rtol=1e-5)
     with pytest.warns(UserWarning, match="images of numbers up to") as of_training:
-        of_numbers = miue.train(of_255, **more)
+        of_numbers = train_with(of_255, **more)
     assert of_numbers.contract.pixels == "numbers"
     with pytest.warns(UserWarning, match="trained on images of numbers, these are of bytes") as of_prediction:
         of_numbers.predict(of_bytes)
@@ -397,10 +400,10 @@ def test_a_training_on_images_far_beyond_1_is_warned_of(scale: int, shown: str) 
     pixels = np.asarray(bags.instances, np.float32)
     more: dict[str, Any] = {"settings": {"max_epochs": 1}, "progress": False, "distances": ()}
     with pytest.warns(UserWarning, match=rf"numbers up to {shown} .* about 0 to 1: pass bytes"):
-        miue.train(replace(bags, instances=pixels * scale), **more)
+        train_with(replace(bags, instances=pixels * scale), **more)
     standardized = (pixels - pixels.mean()) / pixels.std()
     for instances in (pixels / 255, standardized):
-        miue.train(replace(bags, instances=instances), **more)  # without a warning
+        train_with(replace(bags, instances=instances), **more)  # without a warning
 
 
 @pytest.mark.long
@@ -409,7 +412,7 @@ def test_the_numbers_of_features_and_of_images_for_own_encoders_are_free(recwarn
     pixels = np.asarray(bags.instances, np.float32)
     more: dict[str, Any] = {"settings": {"max_epochs": 1}, "progress": False, "distances": ()}
     own = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(36), nn.Linear(36, 4))
-    of_images = miue.train(replace(bags, instances=pixels), encoder=own, **more)
-    of_features = miue.train(replace(bags, instances=pixels.reshape(len(pixels), -1)), **more)
+    of_images = train_with(replace(bags, instances=pixels), encoder=own, **more)
+    of_features = train_with(replace(bags, instances=pixels.reshape(len(pixels), -1)), **more)
     assert (of_images.contract.instance_shape, of_features.contract.instance_shape) == ((6, 6, 1), (36,))
     assert [str(warning.message) for warning in recwarn if "images of numbers" in str(warning.message)] == []

@@ -160,8 +160,7 @@ def test_shards_of_a_model_whose_distances_changed_meanwhile_are_not_used(
     model = miue.train(
         separable_bags(),
         method="mc-dropout",
-        distances=("knn",),
-        settings={"max_epochs": 2},
+        settings={"max_epochs": 2, "distances": ("knn",)},
         out=tmp_path / "run",
         if_exists="resume",
         progress=False,

@@ -29,7 +29,7 @@ from miue.predictions.read_table import read_table
 
 @pytest.fixture
 def predictions(bags: BagDataset) -> Predictions:
-    return miue.train(bags, settings={"max_epochs": 2}, progress=False, device="cpu").predict(bags)
+    return miue.train(bags, settings={"max_epochs": 2, "device": "cpu"}, progress=False).predict(bags)
 
 
 def write(path: Path, text: str) -> Path:

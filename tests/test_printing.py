@@ -30,7 +30,7 @@ SUMMARIES = Summaries(
 @pytest.fixture(scope="module")
 def results() -> dict[str, PrintsAsTable]:
     bags = separable_bags().with_classes(("normal", "<b>tumor"))
-    model = miue.train(bags, settings={"max_epochs": 1}, options={"network.hidden": 7}, progress=False)
+    model = miue.train(bags, settings={"max_epochs": 1, "options": {"network.hidden": 7}}, progress=False)
     predictions = model.predict(bags)
     assert predictions.instances is not None
     by_key = {(one.level, one.metric): one for one in SUMMARIES}
@@ -43,7 +43,10 @@ def results() -> dict[str, PrintsAsTable]:
         "table of bags": predictions.bags,
         "table of instances": predictions.instances,
         "calibration": miue.calibrate(
-            predictions, deferral=miue.DeferralGoal(0.5, 0.5), false_alarms=None, allow_training_bags=True
+            predictions,
+            deferral=miue.DeferralGoal(0.5, 0.5),
+            false_alarms=None,
+            settings={"allow_training_bags": True},
         ),
         "cross-validation": SUMMARIES,
         "comparison": Comparison([Compared("<a>", by_key, {}, True), Compared("b", by_key, difference, True)]),

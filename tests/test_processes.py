@@ -159,7 +159,7 @@ def test_processes_that_torchrun_starts_train_together(store: Path, tmp_path: Pa
 )
 def test_more_processes_than_bags_are_refused(settings: dict[str, int], devices: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        miue.train(separable_bags(40), settings=settings, devices=devices, device="cpu", progress=False)
+        miue.train(separable_bags(40), settings={**settings, "devices": devices, "device": "cpu"}, progress=False)
 
 
 @pytest.mark.parametrize("option", ["--devices", "--nodes"])
@@ -173,7 +173,7 @@ def test_several_devices_for_each_of_several_seeds_are_refused(option: str, stor
 @pytest.mark.parametrize(("device", "devices"), [("cuda", 2), ("gpu", 2)])
 def test_accelerators_that_are_not_there_are_named(device: str, devices: int) -> None:
     with pytest.raises(ConfigError, match="accelerator"):
-        miue.train(separable_bags(40), devices=devices, device=device, progress=False)
+        miue.train(separable_bags(40), settings={"devices": devices, "device": device}, progress=False)
 
 
 def test_the_rank_is_read_only_where_several_processes_train(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +207,7 @@ def test_a_training_in_a_job_of_slurm_is_as_anywhere(
     """Lightning takes a job for one training of all its tasks, and sends it again on a signal."""
     settings = {"max_epochs": 2}
     bags = miue.read_store(store)
-    miue.train(bags, settings=settings, progress=False, device="cpu", out=tmp_path / "alone")
+    miue.train(bags, settings={**settings, "device": "cpu"}, progress=False, out=tmp_path / "alone")
     for name, value in {"SLURM_JOB_NAME": "miue", "SLURM_NODELIST": "n1", **step}.items():
         monkeypatch.setenv(name, value)
     before = signal.getsignal(signal.SIGUSR1)
@@ -217,7 +217,12 @@ def test_a_training_in_a_job_of_slurm_is_as_anywhere(
         def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
             seen.append(signal.getsignal(signal.SIGUSR1))
 
-    miue.train(bags, settings=settings, progress=False, device="cpu", out=tmp_path / "slurm", callbacks=[Looks()])
+    miue.train(
+        bags,
+        settings={**settings, "device": "cpu", "callbacks": [Looks()]},
+        progress=False,
+        out=tmp_path / "slurm",
+    )
     assert seen == [before, before]
     names = {path.name for path in (tmp_path / "alone").rglob("*")}
     assert {path.name for path in (tmp_path / "slurm").rglob("*")} == names

@@ -12,7 +12,7 @@ from made_predictions import made_predictions
 
 import miue
 from miue.cli.inspection import describe
-from miue.cli.sources import Source
+from miue.io.settings import LoadSettings
 from miue.predictions.folder import Predictions
 
 
@@ -26,7 +26,7 @@ def test_a_bar_counts_the_uncertainties_and_is_gone_at_the_end(
     count = len(predictions.bags.uncertainty_names) + len(predictions.instances.uncertainty_names)
     tasks: dict[str, Callable[[bool], object]] = {
         "evaluate": lambda shown: miue.evaluate(predictions, progress=shown),
-        "inspect": lambda shown: describe(tmp_path / "p", Source(), progress=shown),
+        "inspect": lambda shown: describe(tmp_path / "p", LoadSettings(), progress=shown),
     }
     tasks[what](True)
     assert not capsys.readouterr().err, "that is no terminal"

@@ -138,7 +138,7 @@ def test_the_error_among_the_kept_is_kept_at_the_confidence(
             prediction_sets=None,
             deferral=DeferralGoal(0.05, 0.9),
             false_alarms=None if score == "without" else FalseAlarmGoal(0.1, score),
-            seed=run,
+            settings={"seed": run},
         )
         decisions = world.decided(made)
         broken += world.error_of(decisions.accepted) > 0.05
@@ -164,7 +164,7 @@ def test_prediction_sets_miss_the_label_as_seldom_as_promised_whatever_the_defer
             deferral=DeferralGoal(0.05, 0.9),
             prediction_sets=PredictionSetGoal(0.3 if per_class else 0.05, per_class=per_class),
             false_alarms=None,
-            seed=run,
+            settings={"seed": run},
         )
         assert made.deferral is not None
         refused += bool(made.deferral.refused)

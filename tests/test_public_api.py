@@ -118,7 +118,7 @@ def test_folders_named_as_text_are_written_and_read(tmp_path: Path, bags: miue.B
     miue.write_store(store, bags)
     settings = {"max_epochs": 1}
     read = assert_type(miue.read_store(store), miue.BagDataset)
-    model = miue.train(read, out=run, settings=settings, distances=(), progress=False)
+    model = miue.train(read, out=run, settings={**settings, "distances": ()}, progress=False)
     assert_type(model, miue.Model)
     model.save(str(tmp_path / "model"))
     assert miue.Model.load(run).weights_sha256 == miue.Model.load(str(tmp_path / "model")).weights_sha256

@@ -268,7 +268,7 @@ def decided(predictions: Predictions) -> Predictions:
     inside = without(predictions, {str(n) for n in predictions.bags.bag_ids[predictions.bags.is_ood.values]})
     goals = {"deferral": DeferralGoal(0.45, 0.6), "prediction_sets": PredictionSetGoal(0.2), "seed": 1}
     few = CalibrationBags(caveat="<b>few</b>")
-    made_of = calibrate(inside, **goals, false_alarms=FalseAlarmGoal(0.2), made_from=few)  # type: ignore[arg-type]
+    made_of = calibrate(inside, false_alarms=FalseAlarmGoal(0.2), settings={"made_from": few}, **goals)  # type: ignore[arg-type]
     assert made_of.deferral is not None
     stricter = made_of.deferral.model_copy(update={"threshold": 0.3})
     return decide(predictions, made_of.model_copy(update={"deferral": stricter}))
@@ -307,7 +307,7 @@ def test_decisions_are_shown_with_their_promises_and_reasons(tmp_path: Path) -> 
 def test_the_settings_of_the_training_and_the_data_are_told(tmp_path: Path) -> None:
     bags = [np.full((2, 3), float(i % 2)) for i in range(20)]
     settings = {"max_epochs": 1, "learning_rate": 3e-3}
-    model = miue.train(bags, [i % 2 for i in range(20)], settings=settings, distances=[], progress=False)
+    model = miue.train(bags, [i % 2 for i in range(20)], settings={**settings, "distances": []}, progress=False)
     given = model.predict(bags, progress=False)
     provenance = given.provenance.model_copy(update={"bags": "the slides of spring"})
     shown, _ = reported(tmp_path, replace(given, provenance=provenance))

@@ -13,7 +13,7 @@ import pytest
 import torch
 from fast import slow_but
 from lightning.pytorch import Callback, Trainer
-from made_bags import separable_bags
+from made_bags import separable_bags, train_with
 from made_images import bright_bags
 from torch import Tensor, nn
 
@@ -54,7 +54,7 @@ def train(kind: str, out: Path, **more: Any) -> miue.Model:
     settings = {"seed": 7, "max_epochs": 4, "learning_rate": 3e-3}
     for of_kind_or_test in (KINDS[kind][1], more):
         settings |= of_kind_or_test.get("settings", {})
-    return miue.train(bags, **{**options, "settings": settings}, out=out, progress=False, device="cpu")
+    return train_with(bags, out=out, progress=False, device="cpu", **{**options, "settings": settings})
 
 
 def kill_after(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,8 +214,8 @@ def test_a_run_that_is_removed_while_it_is_trained_is_whole_in_the_end(tmp_path:
                 shutil.rmtree(tmp_path / "removed")
 
     quick: dict[str, Any] = {"settings": {"max_epochs": 2}, "progress": False}
-    miue.train(separable_bags(), out=tmp_path / "kept", **quick)
-    miue.train(separable_bags(), out=tmp_path / "removed", callbacks=[Remove()], **quick)
+    train_with(separable_bags(), out=tmp_path / "kept", **quick)
+    train_with(separable_bags(), out=tmp_path / "removed", callbacks=[Remove()], **quick)
     assert (tmp_path / "removed" / "run.json").read_bytes() == (tmp_path / "kept" / "run.json").read_bytes()
 
 

@@ -11,6 +11,7 @@ import made_files
 import numpy as np
 import pytest
 from commands import run
+from made_bags import train_with
 
 import miue
 from miue.bags.fingerprint import find_same_bags
@@ -33,7 +34,7 @@ def arrays(count: int = 24) -> list[np.ndarray]:
 def test_the_same_array_twice_is_warned_of_and_which_parts_have_it() -> None:
     bags = [*arrays(), arrays()[4], arrays()[7]]
     with pytest.warns(UserWarning, match=r"'bag_4' \((train|validation)\) = 'bag_24' .*'bag_7' .*= 'bag_25'"):
-        miue.train(bags, [number % 2 for number in range(24)] + [0, 1], **QUICK)
+        train_with(bags, [number % 2 for number in range(24)] + [0, 1], **QUICK)
     with pytest.warns(UserWarning, match="'bag_4' = 'bag_24'|keep one of them"):
         MILUncertaintyClassifier(max_epochs=1, device="cpu").fit(bags, [n % 2 for n in range(24)] + [0, 1])
 
@@ -43,12 +44,12 @@ def test_copies_across_parts_are_said_to_leak(part: str, message: str) -> None:
     bags = miue.BagDataset.from_arrays([*arrays(), arrays()[1]], [*([0, 1] * 12), 1])
     parts = ("train",) * 16 + ("validation",) * 4 + ("test",) * 4 + (part,)
     with pytest.warns(UserWarning, match=rf"'bag_1' \(train\) = 'bag_24' \({part}\); .*{message}"):
-        miue.train(replace(bags, splits=parts), **QUICK)
+        train_with(replace(bags, splits=parts), **QUICK)
 
 
 def test_copies_with_different_labels_are_said_to_have_them() -> None:
     with pytest.warns(UserWarning, match="with different labels"):
-        miue.train([*arrays(), arrays()[1]], [*([0, 1] * 12), 0], **QUICK)
+        train_with([*arrays(), arrays()[1]], [*([0, 1] * 12), 0], **QUICK)
 
 
 @pytest.mark.long
@@ -68,7 +69,7 @@ def test_bags_to_validate_on_that_are_trained_on_under_another_name_are_warned_o
     bags = miue.BagDataset.from_arrays(arrays(), [0, 1] * 12)
     other = miue.BagDataset.from_arrays(arrays()[:4], [0, 1] * 2, ids=["w", "x", "y", "z"])
     with pytest.warns(UserWarning, match=r"'bag_0' \(train\) = 'w' \(validation\)"):
-        miue.train(bags, validation=other, **QUICK)
+        train_with(bags, validation=other, **QUICK)
 
 
 def test_bags_that_share_some_instances_are_not_the_same() -> None:
@@ -77,7 +78,7 @@ def test_bags_that_share_some_instances_are_not_the_same() -> None:
     assert find_same_bags(miue.BagDataset.from_arrays([first, shared, first[::-1].copy(), *others])) == []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        miue.train([first, *others, shared], [*([0, 1] * 12), 1], **QUICK)
+        train_with([first, *others, shared], [*([0, 1] * 12), 1], **QUICK)
 
 
 def test_bags_of_a_single_instance_may_be_alike_by_chance() -> None:
@@ -91,7 +92,7 @@ def test_of_many_copies_a_few_are_named() -> None:
     with pytest.warns(
         UserWarning, match=r"'bag_0' \(\w+\) = 'bag_24' \(\w+\) = 'bag_25' \(\w+\) = 'bag_26' \(\w+\) = …;"
     ):
-        miue.train(bags, [0, 1] * 12 + [0] * 6, **QUICK)
+        train_with(bags, [0, 1] * 12 + [0] * 6, **QUICK)
 
 
 def test_copies_of_feature_files_are_named(tmp_path: Path) -> None:

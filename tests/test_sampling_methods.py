@@ -43,7 +43,9 @@ NAMES = ["ensemble", "mc-dropout", "bayes-mil", "ensemble of mc-dropout"]
 
 
 def train(bags: BagDataset, method: PartLike, **options: int | float | str) -> miue.Model:
-    return miue.train(bags, method=method, options=options, settings=SETTINGS, progress=False, device="cpu")
+    return miue.train(
+        bags, method=method, settings={**SETTINGS, "options": options, "device": "cpu"}, progress=False
+    )
 
 
 @cache
@@ -191,8 +193,7 @@ def test_a_member_of_an_ensemble_is_the_network_trained_alone(bags: BagDataset) 
         training,
         validation=validation,
         method="deep-ensemble",
-        options={"method.size": 2},
-        settings=SETTINGS,
+        settings={**SETTINGS, "options": {"method.size": 2}},
         progress=False,
     )
     for member, seed in zip(ensemble.method.members(), member_seeds(ensemble.method, 3), strict=True):
@@ -244,9 +245,13 @@ def test_an_option_of_members_that_is_a_number_is_no_truth_value() -> None:
 def test_an_interrupted_ensemble_resumes_to_the_same_weights(tmp_path: Path, bags: BagDataset) -> None:
     def run(folder: Path, if_exists: IfExists) -> miue.Model:
         return miue.train(
-            bags, method="deep-ensemble", options={"method.size": 2}, settings=SETTINGS, out=folder,
-            if_exists=if_exists, progress=False, device="cpu",
-        )  # fmt: skip
+            bags,
+            method="deep-ensemble",
+            settings={**SETTINGS, "options": {"method.size": 2}, "device": "cpu"},
+            out=folder,
+            if_exists=if_exists,
+            progress=False,
+        )
 
     whole = run(tmp_path / "whole", "refuse").method.state_dict()
     run(tmp_path / "cut", "refuse")
@@ -501,7 +506,7 @@ def test_training_and_prediction_leave_the_caller_s_random_numbers_as_they_were(
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    model = miue.train(bags, method=method, settings={"max_epochs": 1}, progress=False, device="cpu")
+    model = miue.train(bags, method=method, settings={"max_epochs": 1, "device": "cpu"}, progress=False)
     model.predict(bags)
     assert torch.equal(torch.rand(3), expected)
 

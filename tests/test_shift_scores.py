@@ -289,7 +289,7 @@ def test_a_bag_of_repeated_instances_has_the_same_scores_beside_other_bags() -> 
             array[random.random(len(array)) < 0.3] = 0.5
         return BagDataset.from_arrays(arrays, np.arange(count) % 2)
 
-    model = miue.train(bags(60), settings={**SETTINGS, "learning_rate": 1e-3}, progress=False, device="cpu")
+    model = miue.train(bags(60), settings={**SETTINGS, "learning_rate": 1e-3, "device": "cpu"}, progress=False)
     new = bags(40)
     together, alone = model.predict(new), [model.predict(new.subset([row])) for row in range(40)]
     assert {"typicality_mean", "combined_mean", "combined_high"} <= set(together.bags.scores)
@@ -420,11 +420,9 @@ def test_a_model_of_images_carries_every_score_and_predicts_the_same_after_savin
     model = miue.train(
         bags.split("train"),
         validation=bags.split("validation"),
-        distances=("combined", "typicality", "vim", "energy", "ddu"),
         encoder="compact",
-        settings=SETTINGS,
+        settings={**SETTINGS, "distances": ("combined", "typicality", "vim", "energy", "ddu"), "device": "cpu"},
         progress=False,
-        device="cpu",
     )
     assert list(model.distances) == ["knn", "statistics", "typicality", "vim", "energy", "ddu", "combined"]
     model.save(tmp_path / "model")
@@ -436,14 +434,19 @@ def test_a_model_of_images_carries_every_score_and_predicts_the_same_after_savin
 
 
 def test_features_without_images_are_combined_from_typicality_and_refused_statistics(bags: BagDataset) -> None:
-    model = miue.train(bags, distances=("combined",), settings=SETTINGS, progress=False, device="cpu")
+    model = miue.train(bags, settings={**SETTINGS, "distances": ("combined",), "device": "cpu"}, progress=False)
     assert list(model.distances) == ["knn", "typicality", "combined"]
     assert np.isfinite(model.predict(bags).bags.scores["combined_mean"]).all()
     with pytest.raises(DataError, match="'statistics': expected images of bytes, or features with the statistics"):
-        miue.train(bags, distances=("statistics",), settings=SETTINGS, progress=False, device="cpu")
+        miue.train(bags, settings={**SETTINGS, "distances": ("statistics",), "device": "cpu"}, progress=False)
     images = [np.random.default_rng(i).random((2, 8, 8), np.float32) for i in range(8)]
     with pytest.raises(DataError, match=r"got float32 of shape .*; give the images as bytes \(uint8\), or train"):
-        miue.train(images, [0, 1] * 4, distances=("statistics",), settings=SETTINGS, progress=False, device="cpu")
+        miue.train(
+            images,
+            [0, 1] * 4,
+            settings={**SETTINGS, "distances": ("statistics",), "device": "cpu"},
+            progress=False,
+        )
 
 
 @pytest.mark.parametrize("seeds", [[], ["--seeds", "1,2"]])
@@ -460,7 +463,7 @@ def test_a_distance_of_statistics_that_are_not_there_is_refused_before_anything_
 def test_neighbors_are_searched_once_for_typicality_and_knn_with_the_digits_of_two_searches(
     bags: BagDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = miue.train(bags, distances=("combined",), settings=SETTINGS, progress=False, device="cpu")
+    model = miue.train(bags, settings={**SETTINGS, "distances": ("combined",), "device": "cpu"}, progress=False)
     features = torch.randn(1100, model.distances["knn"].width, generator=torch.Generator().manual_seed(5))
     views = InstanceViews(features, None, lambda: torch.zeros(1100, 2))
     apart = {name: model.distances[name].score(features) for name in ("knn", "typicality")}

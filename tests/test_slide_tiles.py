@@ -134,7 +134,7 @@ def test_a_model_of_tiles_reads_statistics_and_names_their_absence(slide: Path, 
     bags = BagDataset.from_arrays([features[half] for half in halves], [0, 1] * 5)
     beside = replace(bags, statistics=statistics[:500])
     model = miue.train(
-        beside, distances=("combined",), settings={"max_epochs": 1, "seed": 0}, progress=False, device="cpu"
+        beside, settings={"max_epochs": 1, "seed": 0, "distances": ("combined",), "device": "cpu"}, progress=False
     )
     assert list(model.distances) == ["knn", "statistics", "combined"]
     usual = model.predict(beside).bags.scores

@@ -92,13 +92,13 @@ def test_of_several_tables_the_one_asked_for_is_read(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"tables conch_tiles, uni_tiles.*--feature-key conch_tiles"):
         load_bags(tmp_path)
     for key, more in (("conch_tiles", 0), ("uni_tiles", 1), ("uni", 1)):
-        bags = load_bags(tmp_path, feature_key=key).bags
+        bags = load_bags(tmp_path, settings={"feature_key": key}).bags
         assert bags.ids == ("a", "b") and bags.extractor == key.removesuffix("_tiles")
         assert np.array_equal(bags.instances[:SIZE], features() + np.float32(more))
     shutil.rmtree(table(tmp_path / "b.zarr"))
     with pytest.raises(DataError, match=r"b\.zarr.*asked for.*got tables conch_tiles"):
-        load_bags(tmp_path, feature_key="uni")
-    opened = load_bags(tmp_path, feature_key="uni", skip_bad=True)
+        load_bags(tmp_path, settings={"feature_key": "uni"})
+    opened = load_bags(tmp_path, settings={"feature_key": "uni"}, skip_bad=True)
     assert opened.bags.ids == ("a",) and [one.bag for one in opened.left_out] == ["b"]
 
 
@@ -137,14 +137,14 @@ def test_zarr_folders_that_are_no_stores_of_a_slide_are_named(tmp_path: Path) ->
 def test_a_table_is_asked_for_only_where_there_are_stores(tmp_path: Path, store: Path) -> None:
     made_files.trident(tmp_path / "files", "a", features())
     with pytest.raises(ConfigError, match="--feature-key.*stores"):
-        load_bags(tmp_path / "files", feature_key="uni")
+        load_bags(tmp_path / "files", settings={"feature_key": "uni"})
     long_table = tmp_path / "long.csv"
     long_table.write_text("bag_id,label,f0\na,0,1\nb,1,2\n")
     with pytest.raises(ConfigError, match="--feature-key.*stores"):
-        load_bags(long_table, feature_key="uni")
+        load_bags(long_table, settings={"feature_key": "uni"})
     for key in ("../tables/uni_tiles", "/etc", ".."):
         with pytest.raises(DataError, match="asked for"):
-            load_bags(store, feature_key=key)
+            load_bags(store, settings={"feature_key": key})
 
 
 def test_a_store_beside_a_file_of_its_name_is_refused(store: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import zipfile
 from dataclasses import replace
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,11 @@ from hypothesis import strategies as st
 from miue.bags.dataset import BagDataset
 from miue.bags.drawing import draw_folds, draw_one_of_each, folds_for, group_by_patient, hold_out
 from miue.bags.ood_flags import OodFlags
-from miue.cli.pack import data_split
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.io.load import load_bags
 from miue.io.loaded import LoadedBags
 from miue.io.splits.assign import draw_split
-from miue.io.splits.draw import VALIDATION_SHARE, make_folds, make_split
+from miue.io.splits.draw import make_folds, make_split
 from miue.io.splits.files import read_splits, write_splits
 from miue.io.splits.splits import Splits, check_splits
 
@@ -651,10 +649,6 @@ def test_files_that_are_no_splits_are_named(tmp_path: Path) -> None:
         read_splits(tmp_path / "b.csv")
     with pytest.raises(StorageError, match=r"splits_0\.csv, splits_1\.csv"):
         read_splits(tmp_path)
-
-
-def test_the_command_keeps_the_share_to_validate_on_that_the_library_keeps() -> None:
-    assert signature(data_split).parameters["validation"].default == VALIDATION_SHARE
 
 
 @pytest.mark.parametrize("heading", ["case_id,note", "Patient ID,note", "note,case_id"])

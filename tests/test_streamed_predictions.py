@@ -169,7 +169,7 @@ def test_a_model_predicts_into_a_folder_what_it_predicts_in_memory(
 ) -> None:
     monkeypatch.setattr("miue.model.predict.BATCH_INSTANCES", 20)
     monkeypatch.setattr(part_writer, "PART_ROWS", 50)
-    model = miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu")
+    model = miue.train(bags, settings={"max_epochs": 1, "device": "cpu"}, progress=False)
     written, collected = model.stream(bags).save(tmp_path / "p"), model.predict(bags)
     assert written.instances is not None and collected.instances is not None
     assert_same(written.instances, collected.instances)
@@ -183,7 +183,7 @@ def test_a_calibration_of_bags_holds_few_instances_and_is_that_of_all_prediction
 ) -> None:
     monkeypatch.setattr("miue.model.predict.BATCH_INSTANCES", 20)
     monkeypatch.setattr(part_writer, "PART_ROWS", 20)
-    model = miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu")
+    model = miue.train(bags, settings={"max_epochs": 1, "device": "cpu"}, progress=False)
     held_out = separable_bags(60, seed=1)
     held_out = replace(held_out, ids=tuple(f"new {name}" for name in held_out.ids))
     wanted = miue.calibrate(model.predict(held_out), deferral=None, instances=flags)
@@ -198,11 +198,11 @@ def test_training_holds_no_predictions_of_all_validation_instances(
     gathered: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bags = replace(separable_bags(60), splits=("train",) * 30 + ("validation",) * 30)
-    whole = miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu")
+    whole = miue.train(bags, settings={"max_epochs": 1, "device": "cpu"}, progress=False)
     assert whole.error_model is not None
     gathered.clear()
     monkeypatch.setattr("miue.model.predict.BATCH_INSTANCES", 20)
-    model = miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu")
+    model = miue.train(bags, settings={"max_epochs": 1, "device": "cpu"}, progress=False)
     assert not gathered
     assert model.error_model is not None and model.validation is not None and whole.validation is not None
     assert model.error_model.by_both.center == pytest.approx(whole.error_model.by_both.center, rel=1e-4)
@@ -239,7 +239,7 @@ def gathered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_predicting_leaves_the_random_numbers_and_the_modes_of_torch_as_they_were(bags: BagDataset) -> None:
-    model = miue.train(bags, method="mc-dropout", settings={"max_epochs": 1}, progress=False, device="cpu")
+    model = miue.train(bags, method="mc-dropout", settings={"max_epochs": 1, "device": "cpu"}, progress=False)
     torch.manual_seed(3)
     wanted = torch.rand(1)
     torch.manual_seed(3)

@@ -174,7 +174,7 @@ def test_folders_of_miue_and_folders_without_features_are_no_folders_of_tables(t
     for number in range(4):
         write_table(tmp_path / "features" / f"s{number}.csv", values_of(number))
     bags = miue.BagDataset.from_arrays([values_of(number) for number in range(8)], [0, 1] * 4)
-    model = miue.train(bags, settings={"max_epochs": 1}, out=tmp_path / "run", progress=False, device="cpu")
+    model = miue.train(bags, settings={"max_epochs": 1, "device": "cpu"}, out=tmp_path / "run", progress=False)
     model.predict(bags).save(tmp_path / "predictions", table_format="csv")
     (tmp_path / "labels").mkdir()
     (tmp_path / "labels" / "labels.csv").write_text("slide_id,label\ns0,0\n")
@@ -182,7 +182,7 @@ def test_folders_of_miue_and_folders_without_features_are_no_folders_of_tables(t
         with pytest.raises(MiueError, match=r"expected bag files|expected bags"):
             load_bags(tmp_path / folder)
     with pytest.raises(ConfigError, match="--mpp"):
-        load_bags(tmp_path / "features", microns_per_pixel=0.5)
+        load_bags(tmp_path / "features", settings={"microns_per_pixel": 0.5})
 
 
 def test_the_commands_take_a_folder_of_tables(tmp_path: Path) -> None:

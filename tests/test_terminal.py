@@ -163,7 +163,7 @@ sys.stdin, sys.stdout, sys.stderr = (None if str(n) in {closed!r} else s for n, 
 sys.argv = ["miue", "inspect"]
 import typer
 from miue.cli import run_commands
-from miue.cli.help import Commands
+from miue.cli.flags import Commands
 from miue.common.errors import DataError
 
 app = typer.Typer(cls=Commands, pretty_exceptions_enable=False)  # quicker than a command that loads torch

@@ -20,7 +20,9 @@ BAGS, NEW = separable_bags(20), separable_bags(12, seed=1)
 
 def train(method: str = "mirel") -> miue.Model:
     settings = {"max_epochs": 2}
-    return miue.train(BAGS, method=method, settings=settings, distances=["knn"], progress=False, device="cpu")
+    return miue.train(
+        BAGS, method=method, settings={**settings, "distances": ["knn"], "device": "cpu"}, progress=False
+    )
 
 
 def probabilities(model: miue.Model) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_bags import TORCHMIL_NETWORKS, build_network, separable_bags
+from made_bags import TORCHMIL_NETWORKS, build_network, separable_bags, train_with
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
@@ -184,7 +184,7 @@ def test_a_saved_model_predicts_as_before_and_the_seed_decides_the_weights(netwo
     bags = separable_bags(16)
     options = {"network.hidden": 8, "encoder.width": 8}
     given: dict[str, Any] = {"network": network, "options": options, "progress": False, "device": "cpu"}
-    model = miue.train(bags, settings={"max_epochs": 1}, **given)
+    model = train_with(bags, settings={"max_epochs": 1}, **given)
     model.save(tmp_path / "model")
     ours, theirs = model.predict(bags), miue.Model.load(tmp_path / "model").predict(bags)
     assert np.array_equal(ours.bags.probabilities, theirs.bags.probabilities)
@@ -192,7 +192,7 @@ def test_a_saved_model_predicts_as_before_and_the_seed_decides_the_weights(netwo
     assert theirs.instances is not None
     assert np.array_equal(ours.instances.probabilities, theirs.instances.probabilities)
     torch.manual_seed(99)
-    again = miue.train(bags, settings={"max_epochs": 1}, **given).predict(bags)
+    again = train_with(bags, settings={"max_epochs": 1}, **given).predict(bags)
     assert np.array_equal(ours.bags.probabilities, again.bags.probabilities)
 
 
@@ -211,7 +211,7 @@ def test_mirel_learns_with_the_attention_of_torchmil() -> None:
     settings = {"max_epochs": 12, "learning_rate": 1e-2}
     options = {"network.hidden": 8, "encoder.width": 16}
     model = miue.train(
-        bags, network="torchmil-abmil", settings=settings, options=options, progress=False, device="cpu"
+        bags, network="torchmil-abmil", settings={**settings, "options": options, "device": "cpu"}, progress=False
     )
     held_back = separable_bags(60, seed=1)
     predictions = model.predict(held_back)
@@ -231,7 +231,7 @@ def test_other_methods_take_torchmil_networks(method: str) -> None:
     bags = separable_bags(20)
     for network in ("torchmil-dsmil", "torchmil-transmil"):
         model = miue.train(
-            bags, network=network, method=method, options=options, settings={"max_epochs": 1}, progress=False
+            bags, network=network, method=method, settings={"max_epochs": 1, "options": options}, progress=False
         )
         assert np.isfinite(model.predict(bags).bags.probabilities).all()
 

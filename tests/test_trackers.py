@@ -13,6 +13,7 @@ import pytest
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.loggers.logger import DummyLogger
+from made_bags import train_with
 from typer.testing import CliRunner
 
 import miue
@@ -36,7 +37,7 @@ ENSEMBLE: dict[str, Any] = {"method": "deep-ensemble", "options": {"method.size"
 
 def train(bags: BagDataset, out: Path, *, epochs: int = 3, **more: Any) -> miue.Model:
     settings = {"max_epochs": epochs, "learning_rate": 1e-2}
-    return miue.train(bags, out=out, settings=settings, progress=False, device="cpu", **more)
+    return train_with(bags, out=out, settings={**settings, "device": "cpu"}, progress=False, **more)
 
 
 def logged(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -271,7 +272,7 @@ def test_unknown_trackers_and_tracking_without_a_folder_are_refused(tmp_path: Pa
     with pytest.raises(ConfigError, match="did you mean 'tensorboard'"):
         train(bags, tmp_path / "run", trackers=["tensorbord"])
     with pytest.raises(ConfigError, match="out=FOLDER"):
-        miue.train(bags, trackers=["tensorboard"], progress=False)
+        miue.train(bags, settings={"trackers": ["tensorboard"]}, progress=False)
 
 
 def test_the_command_tracks_and_overwriting_begins_anew(tmp_path: Path, bags: BagDataset) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
-from made_bags import separable_bags
+from made_bags import separable_bags, train_with
 from safetensors.torch import load_file
 
 import miue
@@ -38,7 +38,7 @@ QUICK = {"seed": 7, "max_epochs": 4, "learning_rate": 1e-3}
 
 def quick_train(bags: BagDataset, **more: Any) -> miue.Model:
     settings = {**QUICK, **more.pop("settings", {})}
-    return miue.train(bags, settings=settings, progress=False, device="cpu", **more)
+    return train_with(bags, settings={**settings, "device": "cpu"}, progress=False, **more)
 
 
 @pytest.mark.long
@@ -512,7 +512,7 @@ def test_where_splits_have_none_to_validate_on_it_is_said_how_many_are_held_out(
     given, learned = replace(bags, splits=halves), halves.count("train")
     for share in (0.2, 0):
         settings = {**QUICK, "validation_fraction": share, "max_epochs": 1}
-        model = miue.train(given, settings=settings, device="cpu")
+        model = miue.train(given, settings={**settings, "device": "cpu"})
         said = " ".join(capsys.readouterr().err.split())
         held_out = model.training.validation_bags
         wanted = f"no part to validate on: {held_out} of the {learned} bags of train are held out for it"
@@ -530,13 +530,13 @@ def test_instances_of_a_class_that_no_bag_has_are_refused_before_training(labele
     with pytest.raises(
         DataError, match="^the instance labels of bag 'bag_.*classes from 0 to 1.*got class 2, and"
     ):
-        miue.train(wrong, settings=settings, out=tmp_path / "run", progress=False, device="cpu")
+        miue.train(wrong, settings={**settings, "device": "cpu"}, out=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
     others = wrong.subset([row for row in range(60) if row not in labeled])
     if len(others):  # labels of bags that are not trained on do not count
-        miue.train(others, settings=settings, distances=(), progress=False, device="cpu")
+        miue.train(others, settings={**settings, "distances": (), "device": "cpu"}, progress=False)
     names = ("none", "one", "two")
     named = miue.BagDataset.from_arrays(arrays, bags.labels.values, instance_labels=rows, class_names=names)
     with pytest.warns(UserWarning, match="no bag to train on is of class 'two'"):
-        model = miue.train(named, settings=settings, distances=(), progress=False, device="cpu")
+        model = miue.train(named, settings={**settings, "distances": (), "device": "cpu"}, progress=False)
     assert model.contract.num_classes == 3

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import fail, run
-from made_bags import separable_bags
+from made_bags import separable_bags, train_with
 
 import miue
 from miue.bags.dataset import BagDataset
@@ -30,7 +30,9 @@ def named(start: int, seed: int = 0) -> BagDataset:
 
 
 def trained(bags: BagDataset) -> miue.Model:
-    return miue.train(bags, settings={"max_epochs": 1, "validation_fraction": 0.25}, distances=(), progress=False)
+    return miue.train(
+        bags, settings={"max_epochs": 1, "validation_fraction": 0.25, "distances": ()}, progress=False
+    )
 
 
 @pytest.mark.parametrize("kept", ["in memory", "saved model", "saved predictions"])
@@ -47,7 +49,7 @@ def test_a_calibration_on_training_bags_is_refused_unless_asked_for(kept: str, n
         predictions = miue.read_predictions(tmp_path / "predictions")
     with pytest.raises(DataError, match="30 of 40 that the model was trained on.*allow_training_bags=True"):
         miue.calibrate(predictions, **EASY)  # type: ignore[arg-type]
-    made = miue.calibrate(predictions, **EASY, allow_training_bags=True)  # type: ignore[arg-type]
+    made = miue.calibrate(predictions, settings={"allow_training_bags": True}, **EASY)  # type: ignore[arg-type]
     assert made.made_from.caveat == "the model was trained on 30 of these bags: no guarantee holds"
 
 
@@ -114,13 +116,13 @@ def test_validation_bags_that_are_trained_on_are_refused(named: bool) -> None:
     with pytest.raises(
         DataError, match="other bags, of other patients, than those to train on, got 1 bag of which"
     ):
-        miue.train(training, validation=validation, **quick)
-    miue.train(training, validation=whole.subset(np.arange(30, 40)), **quick)
+        train_with(training, validation=validation, **quick)
+    train_with(training, validation=whole.subset(np.arange(30, 40)), **quick)
     if named:
         patients = tuple(str(number // 3) for number in range(40))
         owned = replace(whole, patients=patients)
         with pytest.raises(DataError, match="got 2 bags of which that does not hold: slide_34, slide_35"):
-            miue.train(owned.subset(np.arange(34)), validation=owned.subset(np.arange(34, 40)), **quick)
+            train_with(owned.subset(np.arange(34)), validation=owned.subset(np.arange(34, 40)), **quick)
 
 
 def test_bags_with_names_beside_numbered_ones_are_known_by_their_names() -> None:

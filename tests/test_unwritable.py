@@ -18,7 +18,7 @@ import pytest
 import torch
 from commands import fail, run
 from fast import slow_but
-from made_bags import separable_bags
+from made_bags import separable_bags, train_with
 from made_predictions import made_predictions
 
 import miue
@@ -62,7 +62,7 @@ def full_disk(allowed: int) -> Iterator[None]:
 
 def train(out: Path, **more: Any) -> miue.Model:
     given: dict[str, Any] = {"if_exists": "refuse", **more}
-    return miue.train(separable_bags(), settings=QUICK, out=out, progress=False, device="cpu", **given)
+    return train_with(separable_bags(), settings={**QUICK, "device": "cpu"}, out=out, progress=False, **given)
 
 
 WRITERS: dict[str, Callable[[Path], object]] = {
@@ -375,7 +375,7 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_written(
     for command in ("train", "cross-validate"):
         assert message in fail(command, tmp_path / "store", "--out", out, "--device", device)
     with pytest.raises(ConfigError, match="an accelerator"):
-        miue.train(bags, out=out, device=device, progress=False)
+        miue.train(bags, out=out, settings={"device": device}, progress=False)
     with pytest.raises(ConfigError, match="an accelerator"):
         cross_validate(bags, make_folds(bags, 2), [1], out, device=device, progress=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
@@ -418,10 +418,9 @@ def test_a_run_without_a_finished_epoch_does_not_block_the_next_try(tmp_path: Pa
         miue.train(
             bags,
             method="softmax",
-            settings={"learning_rate": 1e30, "max_epochs": 1},
+            settings={"learning_rate": 1e30, "max_epochs": 1, "device": "cpu"},
             out=out,
             progress=False,
-            device="cpu",
         )
     assert (out / "run.json").exists()
     (out / "checkpoints").mkdir(exist_ok=True)
@@ -502,12 +501,10 @@ def test_a_run_of_which_something_cannot_be_removed_is_not_begun_anew(
             miue.train(
                 separable_bags(),
                 method="mirel" if if_exists == "overwrite" else "softmax",
-                settings=settings,
+                settings={**settings, "distances": (), "device": "cpu"},
                 out=tmp_path,
                 if_exists=if_exists,
-                distances=(),
                 progress=False,
-                device="cpu",
             )
     assert (tmp_path / "run.json").read_bytes() == before
 

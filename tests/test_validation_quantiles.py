@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from fast import slow_but
-from made_bags import separable_bags
+from made_bags import separable_bags, train_with
 from made_slides import alpha_of
 from made_slides import prediction_table as table
 from sealed_files import seal_again
@@ -31,7 +31,7 @@ def bags() -> BagDataset:
 def train(bags: BagDataset, **more: Any) -> miue.Model:
     if more.get("method") == "deep-ensemble":
         more["options"] = {"method.size": 2}
-    return miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu", **more)
+    return train_with(bags, settings={"max_epochs": 1, "device": "cpu"}, progress=False, **more)
 
 
 def test_the_quantile_of_the_i_th_of_n_values_is_i_of_n_plus_1() -> None:

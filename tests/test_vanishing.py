@@ -111,9 +111,12 @@ def split_bags() -> BagDataset:
 @pytest.fixture
 def run(split_bags: BagDataset, tmp_path: Path) -> Path:
     miue.train(
-        split_bags, method="deep-ensemble", options={"method.size": 2, "encoder.width": 8}, settings=SETTINGS,
-        out=tmp_path / "run", progress=False, device="cpu",
-    )  # fmt: skip
+        split_bags,
+        method="deep-ensemble",
+        settings={**SETTINGS, "options": {"method.size": 2, "encoder.width": 8}, "device": "cpu"},
+        out=tmp_path / "run",
+        progress=False,
+    )
     return tmp_path / "run"
 
 
@@ -256,7 +259,9 @@ def test_what_one_nth_leaves_is_that_of_the_sizes_that_were_trained_on() -> None
 
 def test_too_few_bags_to_halve_three_times_are_refused(tmp_path: Path) -> None:
     bags = separable_bags(20)
-    miue.train(bags.subset(np.arange(12)), settings=SETTINGS, out=tmp_path / "run", progress=False, device="cpu")
+    miue.train(
+        bags.subset(np.arange(12)), settings={**SETTINGS, "device": "cpu"}, out=tmp_path / "run", progress=False
+    )
     with pytest.raises(DataError, match="an eighth of them holds 2 of each class"):
         check_vanishing(tmp_path / "run", bags, tmp_path / "out", progress=False)
 

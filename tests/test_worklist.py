@@ -47,7 +47,7 @@ def worrying() -> Predictions:
     return Predictions(bags, table(alpha_of(len(patches)), patches))
 
 
-GIVEN = Limits(probability=0.8, model=0.05, distance=2.0, patches=50)
+GIVEN = Limits(min_probability=0.8, max_epistemic=0.05, max_distance=2.0, min_patches=50)
 
 
 def validated(predictions: Predictions, **values: np.ndarray) -> Predictions:
@@ -115,23 +115,20 @@ def test_the_most_urgent_of_a_slides_reasons_says_where_it_stands() -> None:
 
 
 def test_the_limits_of_a_worklist_are_those_given() -> None:
-    rows = worklist(worrying(), Limits(probability=0.0, model=9.0, distance=10.0, patches=0)).rows
+    rows = worklist(
+        worrying(), Limits(min_probability=0.0, max_epistemic=9.0, max_distance=10.0, min_patches=0)
+    ).rows
     assert {row["look"] for row in rows} == {"routine"}
-    rows = worklist(worrying(), Limits(distance=0.5)).rows
+    rows = worklist(worrying(), Limits(max_distance=0.5)).rows
     assert sum(FAR in row["reason"] for row in rows) == 12
-    for name, wrong in (
-        ("probability", 1.5),
-        ("model", -1.0),
-        ("patches", -1),
-        ("quantile", 0.3),
-    ):
-        with pytest.raises(ConfigError) as refused:
-            Limits(**{name: wrong})  # type: ignore[arg-type]
-        assert refused.value.item == name
+    for name, value in {"min_probability": 1.5, "min_patches": -1, "quantile": 0.3}.items():
+        with pytest.raises(ConfigError) as said:
+            worklist(worrying(), {name: value})
+        assert (said.value.item, said.value.got) == (name, repr(value))
 
 
 def test_numbers_of_instances_are_shown_in_full() -> None:
-    made_list = worklist(worrying(), Limits(patches=12345))
+    made_list = worklist(worrying(), Limits(min_patches=12345))
     assert made_list.judged[FEW] == "fewer than 12,345 instances, as given"
     assert all(
         "few instances (" in str(row["reason"]) and "< 12,345)" in str(row["reason"]) for row in made_list.rows
@@ -140,7 +137,7 @@ def test_numbers_of_instances_are_shown_in_full() -> None:
 
 def test_a_reason_shows_as_many_digits_as_a_value_needs_to_differ_from_its_limit() -> None:
     given = replace(worrying(), bags=worrying().bags.with_score("knn_mean", np.linspace(9, 9.0011, 12)))
-    reasons = [row["reason"] for row in worklist(given, Limits(distance=9.0005)).rows if FAR in row["reason"]]
+    reasons = [row["reason"] for row in worklist(given, Limits(max_distance=9.0005)).rows if FAR in row["reason"]]
     assert "9.0011 > 9.0005" in reasons[0] and all("9.00 >" not in reason for reason in reasons)
 
 
@@ -172,7 +169,7 @@ def test_limits_that_are_not_given_are_quantiles_of_the_validation_bags() -> Non
     )
     assert made_list.judged[FEW] == "fewer than 5 instances, the 0.05 quantile of the 99 validation bags"
     assert [row["slide"] for row in made_list.rows if row["look"] == "first"] == ["s11"]
-    wider = worklist(given, Limits(quantile=0.9, patches=2))
+    wider = worklist(given, Limits(quantile=0.9, min_patches=2))
     assert wider.judged[FAR].startswith("knn_mean above 9, the 0.9 quantile")
     assert wider.judged[FEW] == "fewer than 2 instances, as given"
     lower = validated(worrying(), least_confidence=steps / 2, knn_mean=2 * steps, sizes=np.arange(1, 100))
@@ -187,13 +184,15 @@ def test_slides_of_the_same_reasons_are_ordered_by_how_far_out_of_distribution_t
     assert [row["slide"] for row in rows] == list("beadc")
     distance = np.array([3.0, 1.0, 4.0, 5.0, 2.0])
     far = worklist(
-        Predictions(table(Categorical(p), list("abcde"), knn_mean=distance), None), Limits(distance=2.5)
+        Predictions(table(Categorical(p), list("abcde"), knn_mean=distance), None), Limits(max_distance=2.5)
     )
     assert [row["slide"] for row in far.rows] == list("dcaeb")
     assert far.order == "within a reason the highest knn_mean first"
     alike = worklist(Predictions(table(Categorical(p), list("abcde"), knn_mean=np.ones(5)), None))
     assert [row["slide"] for row in alike.rows] == list("beadc")  # then by entropy
-    every = worklist(Predictions(table(Categorical(p), list("abcde"), knn_mean=distance), None), Limits(1.0))
+    every = worklist(
+        Predictions(table(Categorical(p), list("abcde"), knn_mean=distance), None), Limits(min_probability=1.0)
+    )
     assert [row["slide"] for row in every.rows] == list("dcaeb")  # the entropies would say b first
 
 
@@ -201,7 +200,7 @@ def test_a_distance_is_one_of_the_registry_or_has_both_mean_and_high_quantile() 
     p = torch.tensor([[0.3, 0.7], [0.5, 0.5]], dtype=torch.float64)
 
     def made(**scores: np.ndarray) -> tuple[str | None, str]:
-        found = worklist(Predictions(table(Categorical(p), ["a", "b"], **scores), None), Limits(distance=0.5))
+        found = worklist(Predictions(table(Categorical(p), ["a", "b"], **scores), None), Limits(max_distance=0.5))
         return found.judged.get(FAR), found.order
 
     values = np.array([1.0, 0.0])
@@ -224,7 +223,7 @@ def test_a_worklist_says_what_it_cannot_judge() -> None:
 
 def test_a_warning_says_where_over_30_percent_are_first() -> None:
     assert worklist(worrying(), GIVEN).warning == ""
-    most = worklist(worrying(), Limits(distance=0.99))
+    most = worklist(worrying(), Limits(max_distance=0.99))
     assert most.warning.startswith("9 of 12 bags (75%) are first")
     assert "validation bags" in most.warning
     names = np.array(["0"] * 7 + ["deferred"] * 5, object)
@@ -263,8 +262,8 @@ def test_the_decisions_of_a_calibration_alone_say_what_is_first() -> None:
     flooded = validated(decided(), least_confidence=usual, knn_mean=usual, sizes=np.full(99, 1000))
     assert worklist(flooded).rows == made_list.rows
     with pytest.raises(ConfigError) as refused:
-        worklist(decided(), Limits(patches=3))
-    assert (refused.value.item, refused.value.got) == ("the worklist's limits", "patches 3")
+        worklist(decided(), Limits(min_patches=3))
+    assert (refused.value.item, refused.value.got) == ("the worklist's limits", "min_patches=3")
 
 
 def test_a_calibration_of_probabilities_alone_leaves_it_to_the_limits_what_is_first() -> None:
@@ -315,14 +314,14 @@ def test_a_slide_with_an_empty_prediction_set_is_first_also_where_it_is_accepted
 def test_empty_sets_are_first_also_where_a_calibration_has_no_other_rule() -> None:
     names = np.array(["0"] * 12, object)
     plain = replace(worrying(), bags=replace(worrying().bags, decisions=Decisions(names, names)))
-    made_list = worklist(with_sets(plain, [3], prediction_sets=SETS), Limits(distance=2.0))
+    made_list = worklist(with_sets(plain, [3], prediction_sets=SETS), Limits(max_distance=2.0))
     assert [row["slide"] for row in made_list.rows if row["look"] == "first"] == ["s10", "s3"]
 
 
 def test_a_warning_says_where_it_is_the_empty_sets_that_make_a_list_long() -> None:
     few, many = [3, 5], [3, 5, 6, 7]
     assert worklist(with_sets(decided(), many, prediction_sets=SETS)).warning.endswith(
-        "a higher --coverage, or the new bags differ from the calibration bags"
+        "a higher coverage, or the new bags differ from the calibration bags"
     )
     assert "--coverage" not in worklist(with_sets(decided(), few, prediction_sets=SETS)).warning
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from miue.cli import run_commands
-from miue.cli.help import Commands
-from miue.cli.options import Address, Device, ExecutorKind, Jobs, make_executor
+from miue.cli.flags import Command, Commands, takes_settings
 from miue.common.errors import unknown_name
 from miue.common.text import ResultTable, literal, say
 from papers.mirel.mitoses.cli import mitoses_app
@@ -29,6 +28,10 @@ from papers.mirel.options import (
     print_markdown,
 )
 
+if TYPE_CHECKING:
+    from miue.common.settings import DeviceSettings
+    from miue.common.tasks.settings import ComputeSettings
+
 app = typer.Typer(
     name="papers.mirel",
     cls=Commands,
@@ -36,7 +39,6 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
 )
 app.add_typer(nuclei_app, name="nuclei")
 app.add_typer(mitoses_app, name="mitoses")
@@ -65,41 +67,41 @@ def list_tables(results: Results = RESULTS, seeds: Seeds = ALL_SEEDS) -> None:
     ResultTable(("table", "shows", "presets", "runs done"), rows, is_prose=True).show()
 
 
-@app.command("run")
+@app.command("run", cls=Command)
+@takes_settings(compute="miue.common.tasks.settings:ComputeSettings")
 def run(
     name: Annotated[str, typer.Argument(help="A table, or a preset such as mnist/abmil-mirel.")],
     source: Source = DATA,
     work: Work = WORK,
     results: Results = RESULTS,
     seeds: Seeds = ALL_SEEDS,
-    device: Device = "auto",
-    executor: ExecutorKind = None,
-    jobs: Jobs = None,
-    address: Address = None,
+    *,
+    compute: ComputeSettings,
 ) -> None:
     """Train and evaluate what a table still lacks; may be killed and started again."""
     from papers.mirel import preset, preset_names, published_table
     from papers.mirel.paths import Paths
     from papers.mirel.runner import missing, run_all
 
-    where = make_executor(executor, jobs, address)
     paths, chosen_seeds = Paths(source, work, results), parse_seeds(seeds)
     names = [name] if name in preset_names() else published_table(name).presets
     for preset_name in names:
         preset(preset_name)
     tasks = missing(names, chosen_seeds, paths)
     say(f"{len(tasks)} runs to do, {len(names) * len(chosen_seeds) - len(tasks)} done before")
-    run_all(tasks, paths, where, device=device, progress=True)
+    run_all(tasks, paths, compute.to_executor(), device=compute.device, progress=True)
 
 
-@app.command("figure")
+@app.command("figure", cls=Command)
+@takes_settings(compute="miue.common.settings:DeviceSettings")
 def figure(
     name: Annotated[str, typer.Argument(help="A figure, list for their names, or all.")],
     source: Source = DATA,
     work: Work = WORK,
     results: Results = RESULTS,
     seeds: Seeds = ALL_SEEDS,
-    device: Device = "auto",
+    *,
+    compute: DeviceSettings,
 ) -> None:
     """Draw a figure and write its numbers, RESULTS/figures/NAME.png and .csv; what is not trained yet is trained.
 
@@ -121,7 +123,7 @@ def figure(
         bar_of_figures = bar.add_task(name, total=len(figures))
         for figure_name, chosen in figures.items():
             bar.update(bar_of_figures, description=figure_name)
-            chosen.draw(parse_seeds(seeds), paths, device).write(results / "figures", figure_name)
+            chosen.draw(parse_seeds(seeds), paths, compute.device).write(results / "figures", figure_name)
             bar.advance(bar_of_figures)
             bar.console.print(literal(f"{results / 'figures' / figure_name}.png"))
 

@@ -104,8 +104,7 @@ def predict_nuclei(source: Path, out: Path, network: str, method: str, seed: int
         network=network,
         method=method,
         encoder=ENCODER,
-        options={**options, **METHOD_SETUPS[method].options},
-        settings={**SETTINGS, "seed": seed},
+        settings={**SETTINGS, "seed": seed, "options": {**options, **METHOD_SETUPS[method].options}},
         progress=False,
     )
     _predict(model, concatenate([parts["test"], parts["calibration"]]), out, name)

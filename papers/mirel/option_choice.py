@@ -148,11 +148,8 @@ def _measure(
         network=choice.network,
         method=method,
         encoder=data.encoder,
-        options=options,
-        distances=(),
-        settings={**data.settings, "seed": seed},
+        settings={**data.settings, "seed": seed, "options": options, "distances": (), "device": "cpu"},
         progress=False,
-        device="cpu",
     ).training
     constant = trained.constant_criterion
     measured = (str(trained.epochs), f"{trained.criterion:.5f}", f"{constant:.5f}")

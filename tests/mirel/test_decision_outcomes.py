@@ -32,7 +32,7 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BagDataset:
     is_ood = OodFlags.of(np.arange(280) >= 260)
     bags = replace(bags, splits=parts, ood_sets=("",) * 260 + ("far",) * 20, is_ood=is_ood)
     run = tmp_path / "runs" / "made" / "7"
-    miue.train(bags, distances=(), settings={"max_epochs": 3}, out=run, progress=False, device="cpu")
+    miue.train(bags, settings={"max_epochs": 3, "distances": (), "device": "cpu"}, out=run, progress=False)
     monkeypatch.setattr(trained, "preset", lambda name: SimpleNamespace(data="", bags=None))
     monkeypatch.setattr(trained, "store_of", lambda *_: bags)
     monkeypatch.setattr(decision_outcomes, "HALVES", 2)

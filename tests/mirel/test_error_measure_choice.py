@@ -51,7 +51,7 @@ def test_conf_is_that_of_the_predictions_and_written_once(
     bags: BagDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained, others = bags.subset(range(20)), bags.subset(range(20, 40))
-    model = miue.train(trained, settings={"max_epochs": 1}, distances=(), progress=False, device="cpu")
+    model = miue.train(trained, settings={"max_epochs": 1, "distances": (), "device": "cpu"}, progress=False)
     loads: list[Path] = []
 
     def load(path: Path) -> miue.Model:

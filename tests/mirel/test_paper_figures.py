@@ -183,7 +183,7 @@ def test_digits_of_test_bags_agree_with_their_labels(shared_data: Path) -> None:
 
 def test_a_sweep_is_computed_once_and_read_back(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     bags = separable_bags(30)
-    model = miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu", distances=())
+    model = miue.train(bags, settings={"max_epochs": 1, "device": "cpu", "distances": ()}, progress=False)
     calls = []
 
     def trained(*_: object) -> list[miue.Model]:
@@ -212,7 +212,7 @@ def test_surfaces_show_what_models_say_of_each_point(paths: Paths, monkeypatch: 
     bags = gaussian_bags(sizes={"train": 30, "validation": 10, "test": 10})
     models = {
         name: miue.train(
-            bags, method=method, settings={"max_epochs": 1}, progress=False, device="cpu", distances=()
+            bags, method=method, settings={"max_epochs": 1, "device": "cpu", "distances": ()}, progress=False
         )
         for name, method in (("deterministic", "deterministic"), ("i-edl", "i-edl"), ("mirel", "mirel"))
     }
@@ -238,7 +238,7 @@ def test_bag_examples_hold_every_instance_of_the_bags(paths: Paths, monkeypatch:
     images = [np.full((size, 28, 28, 1), 7, np.uint8) for size in (3, 14)]
     bags = BagDataset.from_arrays(images * 2, [0, 1, 0, 1])
     settings = {"max_epochs": 1, "validation_fraction": 0.0}
-    model = miue.train(bags, settings=settings, progress=False, device="cpu", distances=())
+    model = miue.train(bags, settings={**settings, "device": "cpu", "distances": ()}, progress=False)
     monkeypatch.setattr(bag_examples, "train_preset", lambda *_: [model])
     drawn = bag_examples.draw_bags(bags.subset([0, 1]), 42, paths, "cpu")
     assert [row[1] for row in drawn.rows] == [*range(3), *range(14)]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from miue.cli.options import Address, Device, ExecutorKind, Jobs, Out, Overwrite, make_executor
+from miue.cli.flags import Command, takes_settings
+from miue.cli.options import Out, Overwrite
 from miue.cli.outputs import locks_out
 from miue.common.folder_kinds import STORE
 from miue.common.outputs import refuse_existing
@@ -27,10 +28,12 @@ from papers.mirel.options import (
     print_markdown,
 )
 
+if TYPE_CHECKING:
+    from miue.common.tasks.settings import ComputeSettings
+
 mitoses_app = typer.Typer(
     help="Train on slides of one scanner and test on those of two others: mitoses of breast cancer.",
     no_args_is_help=True,
-    rich_markup_mode=None,
 )
 Form = Annotated[list[str] | None, typer.Option(help="Bags: slides or pooled; may be repeated. Else both.")]
 OnlyMethods = Annotated[list[str] | None, typer.Option(help="Only these methods; may be repeated.")]
@@ -52,17 +55,16 @@ def mitoses_make(out: Out, source: Source = DATA, overwrite: Overwrite = False) 
     say(f"{len(ids):,} bags with {len(slides.bags.positions):,} instances written to {out}")
 
 
-@mitoses_app.command("run")
+@mitoses_app.command("run", cls=Command)
+@takes_settings(compute="miue.common.tasks.settings:ComputeSettings")
 def mitoses_run(
     source: Source = DATA,
     results: Results = RESULTS,
     seeds: Seeds = ALL_SEEDS,
     form: Form = None,
     method: OnlyMethods = None,
-    device: Device = "auto",
-    executor: ExecutorKind = None,
-    jobs: Jobs = None,
-    address: Address = None,
+    *,
+    compute: ComputeSettings,
 ) -> None:
     """Train and evaluate the folds that have no results yet; may be killed and started again.
 
@@ -72,9 +74,8 @@ def mitoses_run(
     from papers.mirel.mitoses.experiment import FORMS, all_folds
     from papers.mirel.nuclei.experiment import METHOD_SETUPS
 
-    where = make_executor(executor, jobs, address)
     folds = all_folds(form or FORMS, method or list(METHOD_SETUPS), parse_seeds(seeds))
-    run_missing(folds, source, results, device, where)
+    run_missing(folds, source, results, compute.device, compute.to_executor())
 
 
 @mitoses_app.command("table")

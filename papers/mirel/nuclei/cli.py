@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from miue.cli.options import Address, Device, ExecutorKind, Jobs, Out, Overwrite, make_executor
+from miue.cli.flags import Command, takes_settings
+from miue.cli.options import Out, Overwrite
 from miue.cli.outputs import locks_out
 from miue.common.folder_kinds import STORE
 from miue.common.outputs import refuse_existing
@@ -26,10 +27,13 @@ from papers.mirel.options import (
     print_markdown,
 )
 
+if TYPE_CHECKING:
+    from miue.common.settings import DeviceSettings
+    from miue.common.tasks.settings import ComputeSettings
+
 nuclei_app = typer.Typer(
     help="Cross-validate on nuclei-bags: real histology, the truth of every instance, and shifts.",
     no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 
@@ -50,16 +54,15 @@ def nuclei_make(out: Out, source: Source = DATA, overwrite: Overwrite = False) -
     say(f"{len(bags):,} bags with {len(bags.positions):,} instances written to {out}")
 
 
-@nuclei_app.command("run")
+@nuclei_app.command("run", cls=Command)
+@takes_settings(compute="miue.common.tasks.settings:ComputeSettings")
 def nuclei_run(
     source: Source = DATA,
     results: Results = RESULTS,
     seeds: Seeds = ALL_SEEDS,
     method: Annotated[list[str] | None, typer.Option(help="Only these methods; may be repeated.")] = None,
-    device: Device = "auto",
-    executor: ExecutorKind = None,
-    jobs: Jobs = None,
-    address: Address = None,
+    *,
+    compute: ComputeSettings,
 ) -> None:
     """Train and evaluate the folds that have no results yet; may be killed and started again.
 
@@ -70,18 +73,19 @@ def nuclei_run(
     from papers.mirel.folds import run_missing
     from papers.mirel.nuclei.experiment import METHOD_SETUPS, all_folds
 
-    where = make_executor(executor, jobs, address)
     folds = all_folds(method or list(METHOD_SETUPS), parse_seeds(seeds))
-    run_missing(folds, source, results, device, where)
+    run_missing(folds, source, results, compute.device, compute.to_executor())
 
 
-@nuclei_app.command("detect-shifts")
+@nuclei_app.command("detect-shifts", cls=Command)
+@takes_settings(compute="miue.common.settings:DeviceSettings")
 def nuclei_detect_shifts(
     source: Source = DATA,
     results: Results = RESULTS,
     seeds: Seeds = ALL_SEEDS,
     method: Annotated[list[str] | None, typer.Option(help="These methods; may be repeated. Else mirel.")] = None,
-    device: Device = "auto",
+    *,
+    compute: DeviceSettings,
 ) -> None:
     """Train and calibrate a model for each seed, and see whether it detects blurred and stained test bags.
 
@@ -104,7 +108,7 @@ def nuclei_detect_shifts(
         return
     bags = nuclei_bags(source)
     for name, seed in tracked(left, "runs", shown=True):
-        detections = shift_detection.detect_shifts(bags, name, seed, device)
+        detections = shift_detection.detect_shifts(bags, name, seed, compute.device)
         shift_detection.write_detections(runs[name, seed], detections)
 
 

@@ -233,10 +233,14 @@ def train_setup(name: str, training: BagDataset, validation: BagDataset, seed: i
         network=setup.network,
         method=setup.method or name,
         encoder=ENCODER,
-        options={**OPTIONS, **setup.options},
-        settings={**SETTINGS, **setup.settings, "seed": seed},
+        settings={
+            **SETTINGS,
+            **setup.settings,
+            "seed": seed,
+            "options": {**OPTIONS, **setup.options},
+            "device": device,
+        },
         progress=False,
-        device=device,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
@@ -33,7 +34,8 @@ from miue.calibration.needs import Goals, check_bags
 from miue.calibration.patients import ALL_COUNTED, count_patients, counted_rows
 from miue.calibration.prediction_sets import PredictionSetGoal, fit_prediction_sets
 from miue.calibration.scaling import fit_scaling
-from miue.common.errors import ConfigError, out_of_range, unknown_name
+from miue.calibration.settings import CountSettings
+from miue.common.errors import ConfigError, unknown_name
 from miue.common.text import plural
 from miue.common.values import checked
 from miue.distributions import Dirichlet
@@ -63,10 +65,7 @@ def calibrate(
     instances: InstanceGoal | None = None,
     like: Predictions | None = None,
     class_names: Sequence[str] = (),
-    bags_of_patient: str = "one",
-    seed: int = 0,
-    made_from: CalibrationBags = CalibrationBags(),  # noqa: B008
-    allow_training_bags: bool = False,
+    settings: CountSettings | Mapping[str, Any] | None = None,
 ) -> Calibration:
     """Return a calibration made from predictions of bags that took no part in training.
 
@@ -85,11 +84,8 @@ def calibrate(
             out-of-distribution threshold are then left out. None for bags like those of ``predictions``.
         class_names: in the order of the probabilities; where none are passed, as the predictions have them, else
             "0", "1", ….
-        bags_of_patient: "one", drawn at random, counts where patients are known, and for flags of instances the
-            mean over a patient's bags; or "all".
-        seed: of the bags that choose which deferral thresholds are tested, and of those drawn of patients.
-        made_from: which bags these are, as far as predictions do not say it.
-        allow_training_bags: calibrate although the model was trained on some of these bags: no guarantee holds.
+        settings: which bags count, ``CountSettings`` or its fields by name, such as {"bags_of_patient": "all"}:
+            of each patient one bag, drawn at random, or for flags of instances the mean over the patient's bags.
 
     Raises:
         ConfigError: no predictions, nothing to calibrate, or names of classes or uncertainties that do not fit.
@@ -97,8 +93,8 @@ def calibrate(
         ModelError: ``like`` was predicted by a model with other weights.
     """
     check_predictions(predictions)
-    if seed < 0:
-        raise out_of_range("seed", "at least 0", seed)
+    counting = CountSettings.of(settings)
+    bags_of_patient, seed, made_from = counting.bags_of_patient, counting.seed, counting.made_from
     table = predictions.bags
     names = _class_names(class_names, predictions)
     if instances is not None:
@@ -108,9 +104,9 @@ def calibrate(
         check_predictions(like, "like")
         goals, rules_left_out = goals.keep_weighted()
         fix = "predict bags that are new to the model, or pass allow_training_bags=True"
-        if not allow_training_bags:
+        if not counting.allow_training_bags:
             refuse_training_bags(like.bags, "calibrate for", fix)
-    trained_on = check_unseen(predictions.bags, allowed=allow_training_bags)
+    trained_on = check_unseen(predictions.bags, allowed=counting.allow_training_bags)
     of_bags = (table.bag_ids, table.labels, table.is_ood, table.patients)
     check_bags(*of_bags, goals, class_names=names, bags_of_patient=bags_of_patient, seed=seed)
     check_names(predictions, goals)

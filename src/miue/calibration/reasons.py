@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Annotated
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
@@ -12,8 +11,8 @@ from pydantic import Field
 
 from miue.calibration import applied_calibration
 from miue.common.errors import ConfigError
+from miue.common.settings import Settings
 from miue.common.text import plural
-from miue.common.values import check_fields
 from miue.predictions.distance_names import MEAN, distance_of
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
@@ -31,32 +30,25 @@ NO_RULE, NOT_CALIBRATED = "the calibration has no such rule", "the model is not 
 FEWEST = 10  # slides whose median says what is usual
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Where each reason begins, for predictions without a calibration; None takes it from the validation bags.
+class Limits(Settings):
+    """Where each reason begins, for predictions without a calibration; None takes it from the validation bags."""
 
-    Attributes:
-        probability: a predicted class less probable than this is in between classes.
-        model: mutual information in nats above which the model is unsure.
-        distance: distance score above which a slide is far from the training data.
-        patches: a bag of fewer instances has few.
-        quantile: share of the validation bags that a limit of None leaves below it.
-    """
+    heading = "Limits"
 
-    probability: Annotated[float, Field(ge=0, le=1)] | None = None
-    model: Annotated[float, Field(ge=0)] | None = None
-    distance: float | None = None
-    patches: Annotated[int, Field(ge=0)] | None = None
-    quantile: Annotated[float, Field(ge=0.5, le=1)] = QUANTILE
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    @property
-    def given(self) -> list[str]:
-        """The limits that differ from the default."""
-        found = [(field.name, getattr(self, field.name), field.default) for field in fields(self)]
-        return [f"{name} {value:g}" for name, value, default in found if value != default]
+    min_probability: float | None = Field(
+        default=None, ge=0, le=1, description="In between classes: predicted class less probable than this."
+    )
+    max_epistemic: float | None = Field(
+        default=None, ge=0, description="Model unsure: mutual information above this, in nats."
+    )
+    max_distance: float | None = Field(default=None, description="Far from training data: distance above this.")
+    min_patches: int | None = Field(default=None, ge=0, description="Few instances: fewer than this.")
+    quantile: float = Field(
+        default=QUANTILE,
+        ge=0.5,
+        le=1,
+        description="Quantile of the validation bags that replaces each limit not set.",
+    )
 
 
 @dataclass(frozen=True)
@@ -95,11 +87,11 @@ def judge(predictions: Predictions, limits: Limits) -> dict[str, Judgment]:
     }
     if decisions is None or not any(deciding.values()):
         return _by_limits(predictions, limits)
-    if limits.given:
+    if given := limits.given():
         raise ConfigError(
             item="the worklist's limits",
             wanted="none: the decisions of the calibration say which bags are first",
-            got=", ".join(limits.given),
+            got=", ".join(f"{name}={value:g}" for name, value in given.items()),
             fix="leave them out, or pass predictions that were made without a calibration",
         )
     usual = predictions.provenance.validation
@@ -145,19 +137,19 @@ def _by_limits(predictions: Predictions, limits: Limits) -> dict[str, Judgment]:
         value = None if usual is None else usual.uncertainty(name, limits.quantile)
         return _Limit(value, source_of(limits.quantile))
 
-    few = _Limit(limits.patches, "as given")
+    few = _Limit(limits.min_patches, "as given")
     if few.value is None and usual is not None:
         few = _Limit(usual.size(1 - limits.quantile), source_of(1 - limits.quantile))
     calibrated = applied_calibration(predictions.provenance) is not None
     undecided = Judgment(NO_RULE if calibrated else NOT_CALIBRATED)
-    least = None if limits.probability is None else 1 - limits.probability
+    least = None if limits.min_probability is None else 1 - limits.min_probability
     return {
         FLAGGED: undecided,
         DEFERRED: undecided,
         EMPTY: _empty_set(predictions),
         BETWEEN: _between_classes(table, limit_of("least_confidence", least)),
-        UNSURE: _model_unsure(table, limit_of("mutual_information", limits.model)),
-        FAR: _far_from_training(table, limits.distance, limit_of),
+        UNSURE: _model_unsure(table, limit_of("mutual_information", limits.max_epistemic)),
+        FAR: _far_from_training(table, limits.max_distance, limit_of),
         FEW: _few_instances(count_instances(predictions), few),
     }
 

@@ -92,7 +92,7 @@ class Worklist:
 
 
 @checked()
-def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist:
+def worklist(predictions: Predictions, limits: Limits | Mapping[str, Any] | None = None) -> Worklist:
     """Return the slides, the most pressing reason first, and for each reason the most out of distribution first.
 
     Where the predictions were decided on by a calibration, it alone says which slides are first: those that are
@@ -116,7 +116,7 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
     """
     check_predictions(predictions)
     check_not_empty(predictions)
-    limits = limits or Limits()
+    limits = Limits.of(limits)
     table = predictions.bags
     known, count = predictions.provenance.classes, table.distribution.num_classes
     names = known if len(known) == count else numbered_classes(count)  # as decisions name them

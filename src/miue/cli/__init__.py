@@ -16,9 +16,9 @@ from typing import Any
 from typer import Typer
 
 from miue.cli.app import app
-from miue.cli.interrupt import Interrupted
+from miue.cli.flags import Interrupted
 from miue.common.errors import NO_ROOM, ConfigError, MiueError, StorageError, not_stated
-from miue.common.interrupts import all_interrupts_heard
+from miue.common.interrupts import interrupts_raised
 from miue.common.memory import memory_shortage
 from miue.common.third_party import third_party_error, third_party_traceback
 
@@ -38,7 +38,7 @@ def run_commands(commands: Typer, program: str) -> None:
     sentence, and exit status 1.
 
     Args:
-        commands: a Typer app whose class is ``miue.cli.help.Commands``.
+        commands: a Typer app whose class is ``miue.cli.flags.Commands``.
         program: what the messages begin with.
     """
     _open_closed_streams()
@@ -47,7 +47,7 @@ def run_commands(commands: Typer, program: str) -> None:
             stream.reconfigure(errors="backslashreplace")
     warnings.formatwarning = _as_sentence
     try:
-        with all_interrupts_heard():
+        with interrupts_raised():
             _refuse_removed_folder()
             _refuse_undecodable_arguments()
             commands()

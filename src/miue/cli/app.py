@@ -1,4 +1,4 @@
-"""The commands, one file each, and the order in which help lists them."""
+"""The commands, one file each or for a group, and the order in which help lists them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import Annotated
 import typer
 
 import miue
-from miue.cli.calibrate import calibrate
+from miue.cli.calibrate import calibrate, decide
 from miue.cli.check import check_app
 from miue.cli.compare import compare
 from miue.cli.cross_validate import cross_validate
-from miue.cli.decide import decide
 from miue.cli.demo import demo
 from miue.cli.evaluate import evaluate
 from miue.cli.export import export_app
-from miue.cli.help import HEADINGS, Command, Commands
+from miue.cli.flags import Command, Commands
 from miue.cli.hub import hub_app
 from miue.cli.inspect import inspect
 from miue.cli.make import data_make
@@ -25,13 +24,10 @@ from miue.cli.pack import data_pack, data_split
 from miue.cli.patch_labels import data_patch_labels
 from miue.cli.predict import predict
 from miue.cli.report import report
-from miue.cli.shift import data_shift
-from miue.cli.tile import data_tile
+from miue.cli.slides import data_shift, data_tile
 from miue.cli.train import train
 from miue.cli.worklist import worklist
 from miue.common.text import say
-
-GETTING_STARTED, DATA, DECIDING, COMPARING, SHARING = HEADINGS
 
 app = typer.Typer(
     name="miue",
@@ -41,14 +37,8 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
 )
-data_app = typer.Typer(
-    cls=Commands,
-    help="Make and pack bag stores, cut slides, draw splits.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+data_app = typer.Typer(help="Make and pack bag stores, cut slides, draw splits.", no_args_is_help=True)
 
 
 def show_version(is_asked: bool) -> bool:
@@ -79,13 +69,13 @@ for name, command in (
     data_app.command(name, cls=Command)(command)
 
 for heading, commands in (
-    (GETTING_STARTED, (demo, inspect, train, predict, merge, evaluate, report)),
-    (DECIDING, (calibrate, decide, worklist, monitor)),
-    (COMPARING, (cross_validate, compare)),
+    ("Get started", (demo, inspect, train, predict, merge, evaluate, report)),
+    ("Decide", (calibrate, decide, worklist, monitor)),
+    ("Compare models", (cross_validate, compare)),
 ):
     for command in commands:
         app.command(command.__name__.replace("_", "-"), cls=Command, rich_help_panel=heading)(command)
-app.add_typer(check_app, name="check", rich_help_panel=COMPARING)
-app.add_typer(data_app, name="data", rich_help_panel=DATA)
-app.add_typer(export_app, name="export", rich_help_panel=SHARING)
-app.add_typer(hub_app, name="hub", rich_help_panel=SHARING)
+app.add_typer(check_app, name="check", rich_help_panel="Compare models")
+app.add_typer(data_app, name="data", rich_help_panel="Your data")
+app.add_typer(export_app, name="export", rich_help_panel="Share")
+app.add_typer(hub_app, name="hub", rich_help_panel="Share")

@@ -1,54 +1,51 @@
-"""``miue calibrate``: decision rules with a stated guarantee."""
+"""``miue calibrate`` and ``miue decide``: decision rules with a stated guarantee, and decisions by them."""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from miue.cli.given_predictions import read_given
-from miue.cli.held_out import calibration_bags
-from miue.cli.option_groups import takes_options
-from miue.cli.options import OUTPUT, RULES, RUNNING, AsJson, Device, OverwriteFile, Quiet, Trust
+from miue.cli.bags import calibration_bags, check_order, label_as_trained, open_bags_of, say_left_out
+from miue.cli.flags import takes_settings
+from miue.cli.options import BAGS_HELP, AsJson, GivenPredictions, Out, Overwrite, Quiet
 from miue.cli.outputs import keeps_inputs
-from miue.cli.rules import RuleOptions, flag_option
-from miue.cli.sources import BAGS_HELP, Source, check_order, label_as_trained, open_bags_for
+from miue.cli.predictions import read_given, warn_of_shift
 from miue.common.errors import ConfigError
+from miue.common.folder_kinds import PREDICTIONS
 from miue.common.outputs import refuse_existing
-from miue.common.text import plural, say, say_json
+from miue.common.text import OUTPUT, RULES, is_or_are, plural, say, say_json
 
 if TYPE_CHECKING:
-    from miue.bags.dataset import BagDataset
-    from miue.calibration import CalibrationBags
-    from miue.model.model import Model
+    from miue.calibration import Calibration
+    from miue.calibration.settings import CalibrateSettings
+    from miue.io.settings import LoadSettings
+    from miue.model.settings import RunRuleSettings
     from miue.predictions.folder import Predictions
+    from miue.predictions.settings import TableSettings
 
 
+@takes_settings(
+    load="miue.io.settings:LoadSettings",
+    of_run="miue.model.settings:RunRuleSettings",
+    rules="miue.calibration.settings:CalibrateSettings",
+)
 @keeps_inputs
-@takes_options
 def calibrate(
-    source: Source,
-    rules: RuleOptions,
     path: Annotated[
         Path,
         typer.Argument(
             metavar="RUN|PREDICTIONS", help="Folder of a trained model, or predictions: a folder or a bag table."
         ),
     ],
+    load: LoadSettings,
+    of_run: RunRuleSettings,
+    rules: CalibrateSettings,
     held_out: Annotated[
         Path | None,
         typer.Argument(metavar="BAGS", help="With RUN: labeled bags that were not trained on. " + BAGS_HELP),
-    ] = None,
-    part: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Part of the bags to calibrate on, or all; by default calibration, else validation, else the "
-            "bags that training held out.",
-            rich_help_panel=RULES,
-        ),
     ] = None,
     like: Annotated[
         Path | None,
@@ -59,9 +56,6 @@ def calibrate(
             rich_help_panel=RULES,
         ),
     ] = None,
-    estimator: Annotated[
-        str | None, flag_option("residual|bag-of-one|attention", "With RUN: estimator of instances.")
-    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -70,16 +64,8 @@ def calibrate(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
-    overwrite: OverwriteFile = False,
-    seed: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Random seed of the bags that choose deferral thresholds.", rich_help_panel=RUNNING
-        ),
-    ] = 0,
-    device: Device = "auto",
+    overwrite: Overwrite = False,
     quiet: Quiet = False,
-    trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit decision rules to held-out labeled bags.
@@ -100,43 +86,31 @@ def calibrate(
     from miue.calibration import CalibrationBags, describe
     from miue.calibration import calibrate as calibrate_on
     from miue.common.locks import locked
-    from miue.model.calibrate import calibrate_model
-    from miue.model.model import Model
 
     if out is not None:
         refuse_existing(out, overwrite=overwrite)
     goals = rules.goals()
-    new_bags = None if like is None else _read_new_bags(like, source)
+    new_bags = None if like is None else _read_new_bags(like, load)
     if held_out is None:
-        model, out = None, _check_predictions_alone(path, source, part, estimator, out)
+        _check_predictions_alone(path, load, of_run, out)
     else:
         check_order(path, held_out)
-        model, out = Model.load(path, trust=trust, calibrated=False), out or path / "calibration.json"
+        out = out or path / "calibration.json"
+    assert out is not None
     with locked(out):  # a place that cannot be written is refused before the work
-        if model is None:
+        if held_out is not None:
+            made = _calibrate_run(path, held_out, load, of_run, rules, new_bags, progress=not quiet)
+        else:
             made = calibrate_on(
-                read_given(path, classes=source.classes),
+                read_given(path, classes=load.classes),
                 **vars(goals),
                 like=new_bags,
-                class_names=source.classes or (),
-                bags_of_patient=rules.bags_of_patient,
-                seed=seed,
-                made_from=CalibrationBags(path=str(path)),
-            )
-        else:
-            assert held_out is not None
-            bags, made_from = _open_bags(model, path, held_out, source, part, quiet)
-            made = calibrate_model(
-                model,
-                bags,
-                goals,
-                like=new_bags,
-                estimator=estimator,
-                bags_of_patient=rules.bags_of_patient,
-                seed=seed,
-                made_from=made_from,
-                progress=not quiet,
-                device=device,
+                class_names=load.classes,
+                settings={
+                    "bags_of_patient": rules.bags_of_patient,
+                    "seed": rules.seed,
+                    "made_from": CalibrationBags(path=str(path)),
+                },
             )
         made.save(out)
     if as_json:
@@ -150,47 +124,129 @@ def calibrate(
     say(f"Written to {out}", err=as_json)
 
 
-def _read_new_bags(path: Path, source: Source) -> Predictions:
+def _read_new_bags(path: Path, load: LoadSettings) -> Predictions:
     """Return the predictions of new bags that --like names, which remember where they are from."""
-    predictions = read_given(path, classes=source.classes)
+    predictions = read_given(path, classes=load.classes)
     return replace(predictions, provenance=predictions.provenance.model_copy(update={"bags": str(path)}))
 
 
-def _open_bags(
-    model: Model, run: Path, path: Path, source: Source, part: str | None, quiet: bool
-) -> tuple[BagDataset, CalibrationBags]:
-    """Return the bags to calibrate the model of ``run`` on, and which these are."""
-    opened = open_bags_for(model, path, source, progress=not quiet)
-    bags, made_from = calibration_bags(run, opened, part)
-    if part is None and len(bags) < len(opened) and not any(opened.splits):
-        count = f"{len(bags):,} of {plural(len(opened), 'bag')}"
+def _calibrate_run(
+    run: Path,
+    held_out: Path,
+    load: LoadSettings,
+    of_run: RunRuleSettings,
+    rules: CalibrateSettings,
+    new_bags: Predictions | None,
+    *,
+    progress: bool,
+) -> Calibration:
+    """Return the calibration of the model in ``run``."""
+    from miue.model.calibrate import calibrate_model
+    from miue.model.model import Model
+
+    model = Model.load(run, trust=of_run.trust, calibrated=False)
+    contract = model.contract
+    opened = open_bags_of(contract, held_out, load, progress=progress, instance_shape=contract.instance_shape)
+    say_left_out(opened)
+    bags, made_from = calibration_bags(run, opened.bags, of_run.part)
+    if of_run.part is None and len(bags) < len(opened.bags) and not any(opened.bags.splits):
+        count = f"{len(bags):,} of {plural(len(opened.bags), 'bag')}"
         listed = str(run / "splits.csv")
         say(f"calibration bags: {count}, {made_from.split} ({listed!r}); pass others alone", err=True)
-    bags = label_as_trained(bags, source, run, model.contract.class_names)
-    return bags, made_from.model_copy(update={"path": str(path)})
+    return calibrate_model(
+        model,
+        label_as_trained(bags, load, run, contract.class_names),
+        rules.goals(),
+        like=new_bags,
+        estimator=of_run.estimator,
+        bags_of_patient=rules.bags_of_patient,
+        seed=rules.seed,
+        made_from=made_from.model_copy(update={"path": str(held_out)}),
+        progress=progress,
+        device=of_run.device,
+    )
 
 
-def _check_predictions_alone(
-    path: Path, source: Source, part: str | None, estimator: str | None, out: Path | None
-) -> Path:
-    """Return the file to write the rules to, if the options are those that suit predictions.
+def _check_predictions_alone(path: Path, load: LoadSettings, of_run: RunRuleSettings, out: Path | None) -> None:
+    """Raise unless there is a file to write the rules to, and the options are those that suit predictions.
 
     Raises:
         ConfigError: a run without bags, no --out, or options of bags.
     """
     is_run = (path / "config.json").exists()
-    unsuited = [
-        f"--{one.name.replace('_', '-')}"
-        for one in fields(Source)
-        if one.name != "classes" and getattr(source, one.name) != one.default
-    ]
-    unsuited += ["--part"] if part is not None else []
-    unsuited += ["--estimator"] if estimator is not None else []
+    unsuited = [*(load.given().keys() - {"classes"}), *(of_run.given().keys() & {"part", "estimator"})]
     if out is not None and not is_run and not unsuited:
-        return out
+        return
     raise ConfigError(
         item="miue calibrate",
         wanted="RUN and BAGS, or PREDICTIONS with --out FILE and perhaps --classes",
-        got="RUN without BAGS" if is_run else f"PREDICTIONS with {unsuited[0]}" if unsuited else "no --out",
+        got="RUN without BAGS" if is_run else f"PREDICTIONS with {unsuited[0]}=…" if unsuited else "no --out",
         fix="see miue calibrate --help",
     )
+
+
+@takes_settings(table="miue.predictions.settings:TableSettings")
+@keeps_inputs
+def decide(
+    predictions: GivenPredictions,
+    calibration: Annotated[
+        Path, typer.Option(metavar="FILE|RUN", help="File that miue calibrate wrote, or a calibrated run.")
+    ],
+    out: Out,
+    table: TableSettings,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Apply decision rules to predictions.
+
+    The decision on a bag is a class, "deferred" or "out of distribution", with a reason. Writes the predictions
+    again with the columns decision, reason, prediction_set and calibrated probabilities. miue calibrate fits the
+    rules. miue predict applies those of a calibrated run by itself, without this command.
+
+    Example: miue decide theirs.csv --calibration calibration.json --out decided
+    """
+    from miue.bags.classes import numbered_classes
+    from miue.calibration import Calibration
+    from miue.calibration import decide as decide_on
+    from miue.predictions.folder import read_predictions
+
+    rules, classes = Calibration.load(calibration), table.classes
+    if predictions.is_file() and not classes and rules.class_names != numbered_classes(len(rules.class_names)):
+        classes = rules.class_names  # by which the table may have its labels
+    given = read_given(predictions, table.instances, classes)
+    refuse_existing(out, PREDICTIONS, overwrite=overwrite)
+    decided = decide_on(given, rules)
+    decided.save(out, overwrite=overwrite, progress=not quiet)
+    decisions = decided.bags.decisions
+    assert decisions is not None
+    counts = {
+        "bags": len(decided.bags),
+        "accepted": int(decisions.accepted.sum()),
+        "deferred": int(decisions.deferred.sum()),
+        "out_of_distribution": int(decisions.flagged.sum()),
+    }
+    if rules.prediction_sets is not None:
+        counts["empty_sets"] = int(decisions.empty_sets.sum())
+    written = None if rules.instances is None else read_predictions(out).instances
+    if written is not None:
+        counts["flagged_instances"] = sum((written.flagged_by_bag() or {}).values())
+    if as_json:
+        say_json({**counts, "dataset_shift": decided.provenance.to_json().get("dataset_shift"), "out": str(out)})
+    else:
+        accepted = f"{counts['accepted']:,} accepted, {counts['deferred']:,} deferred"
+        if rules.deferral is None:
+            accepted = "none deferred, for which the calibration has no rule"
+        flagged = f"{counts['out_of_distribution']:,} called out of distribution"
+        if rules.false_alarms is None:
+            flagged = "none called out of distribution, for which the calibration has no rule"
+        if rules.deferral is None and rules.false_alarms is None:
+            accepted, flagged = "no rule of the calibration defers bags", "nor calls them out of distribution"
+        if counts.get("empty_sets"):
+            empty = counts["empty_sets"]
+            flagged += f"; {plural(empty, 'prediction set')} {is_or_are(empty)} empty"
+        flags = "" if rules.instances is None else "; there are no instances to flag"
+        if written is not None:
+            flags = f"; {counts['flagged_instances']:,} of {plural(len(written), 'instance')} flagged"
+        say(f"{plural(counts['bags'], 'bag')}: {accepted}, {flagged}{flags}. Written to {out}")
+    warn_of_shift(decided)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from miue.cli.options import MANY_NAMES, OUTPUT, AsJson, OverwriteFile, separate_names
+from miue.cli.flags import MANY, separate
+from miue.cli.options import AsJson, Overwrite
 from miue.cli.outputs import keeps_inputs, locks_out
 from miue.common.errors import ConfigError
 from miue.common.outputs import refuse_existing
-from miue.common.text import ResultTable, escape_markdown, say_json
+from miue.common.text import OUTPUT, ResultTable, escape_markdown, say_json
 
 if TYPE_CHECKING:
     from miue.selection import Compared
@@ -33,9 +34,8 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help=f"Metric to show, in this order; by default the most common, in --json and a .csv all. "
-            f"{MANY_NAMES}",
-            callback=separate_names,
+            help=f"Metric to show, in this order; by default the most common, in --json and a .csv all. {MANY}",
+            callback=separate,
         ),
     ] = None,
     out: Annotated[
@@ -46,7 +46,7 @@ def compare(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
-    overwrite: OverwriteFile = False,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare cross-validations, with p-values.

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from miue.cli.given_predictions import read_given
-from miue.cli.group_options import GroupOptions
-from miue.cli.option_groups import takes_options
-from miue.cli.options import LABELS, OUTPUT, AsJson, ClassNames, GivenPredictions, Instances, OverwriteFile, Quiet
+from miue.cli.flags import takes_settings
+from miue.cli.options import AsJson, GivenPredictions, Overwrite, Quiet
 from miue.cli.outputs import keeps_inputs, locks_out
+from miue.cli.predictions import groups_of, read_given
 from miue.common.outputs import refuse_existing
-from miue.common.text import say_json
+from miue.common.text import OUTPUT, say_json
+
+if TYPE_CHECKING:
+    from miue.io.labels.groups import GroupSettings
+    from miue.predictions.settings import TableSettings
 
 
+@takes_settings(table="miue.predictions.settings:TableSettings", groups="miue.io.labels.groups:GroupSettings")
 @keeps_inputs
-@takes_options
 @locks_out
 def evaluate(
     predictions: GivenPredictions,
-    groups: GroupOptions,
-    instances: Instances = None,
-    classes: ClassNames = None,
-    id_column: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Column of the bag's name in --groups, if not recognized.", rich_help_panel=LABELS
-        ),
-    ] = None,
+    table: TableSettings,
+    groups: GroupSettings,
     allow_training_bags: Annotated[
         bool,
         typer.Option(
@@ -37,12 +33,12 @@ def evaluate(
             help="Also evaluate bags that the model was trained on, which says nothing about new ones.",
         ),
     ] = False,
-    as_json: AsJson = False,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the JSON to this file.", rich_help_panel=OUTPUT)
     ] = None,
-    overwrite: OverwriteFile = False,
+    overwrite: Overwrite = False,
     quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compute accuracy, calibration and OOD metrics.
 
@@ -70,9 +66,9 @@ def evaluate(
 
     if out is not None:
         refuse_existing(out, overwrite=overwrite)
-    groups.check(id_column)
-    given = read_given(predictions, instances, classes)
-    by_bag = groups.read([given.bags], id_column)
+    groups.check()
+    given = read_given(predictions, table.instances, table.classes)
+    by_bag = groups_of([given.bags], groups)
     evaluation = evaluate_predictions(
         given, allow_training_bags=allow_training_bags, groups=by_bag, progress=not quiet
     )
@@ -83,5 +79,5 @@ def evaluate(
         return
     of_levels, *others = evaluation.tables()
     of_levels.show("Evaluation")
-    for table in others:
-        table.show()
+    for other in others:
+        other.show()

@@ -7,20 +7,22 @@ from typing import Annotated
 
 import typer
 
-from miue.cli.help import Command, Commands
-from miue.cli.options import OUTPUT, AsJson, Out, Run, Trust
+from miue.cli.flags import Command
+from miue.cli.options import AsJson, Out, Overwrite, Run
 from miue.cli.outputs import keeps_inputs
-from miue.common.text import say, show_result
+from miue.common.text import RUNNING, say, show_result
 
-hub_app = typer.Typer(
-    cls=Commands,
-    help="Share models on the Hugging Face Hub.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+hub_app = typer.Typer(help="Share models on the Hugging Face Hub.", no_args_is_help=True)
 
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Run third-party code that the model names by import path, from packages installed here.",
+        rich_help_panel=RUNNING,
+    ),
+]
 Repository = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Repository on the Hub.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.", rich_help_panel=OUTPUT)]
 
 
 @hub_app.command("card", cls=Command)

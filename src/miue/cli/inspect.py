@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from miue.cli.option_groups import takes_options
+from miue.cli.flags import takes_settings
 from miue.cli.options import AsJson, Quiet
-from miue.cli.sources import Source
 from miue.common.text import say_json
 
+if TYPE_CHECKING:
+    from miue.io.settings import LoadSettings
 
-@takes_options(without=("skip_bad",))
+
+@takes_settings(load="miue.io.settings:LoadSettings", without=("skip_bad",))
 def inspect(
     path: Annotated[
         Path,
         typer.Argument(metavar="PATH", help="Folder of feature files, store, run, predictions, or long table."),
     ],
-    as_json: AsJson = False,
+    load: LoadSettings,
     read: Annotated[
         bool,
         typer.Option(
@@ -28,8 +30,8 @@ def inspect(
             "labels, bags that are there under two names.",
         ),
     ] = False,
-    source: Source = Source(),  # noqa: B008  (frozen)
     quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what a folder or table contains; check its files.
 
@@ -41,7 +43,7 @@ def inspect(
     """
     from miue.cli.inspection import describe, description_table
 
-    description = describe(path, source, read=read, progress=not quiet)
+    description = describe(path, load, read=read, progress=not quiet)
     if as_json:
         say_json(description)
         return

@@ -16,7 +16,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.names import how_to_pass
 from miue.calibration import Calibration
 from miue.calibration.calibration import PARTS
-from miue.cli.sources import Source, open_bags
+from miue.cli.bags import open_bags
 from miue.common.errors import StorageError, first_few
 from miue.common.files import read_json
 from miue.common.tables import read_text_columns
@@ -24,6 +24,7 @@ from miue.common.text import ResultTable, plural, tracked
 from miue.io.find import check_options_fit, is_long_table
 from miue.io.folders.listing import describe_bag_files
 from miue.io.loaded import LoadedBags, ReadOptions
+from miue.io.settings import LoadSettings
 from miue.model.config import Component
 from miue.model.contract import DataContract
 
@@ -44,7 +45,7 @@ LINES = (UNUSABLE, UNLISTED, NOTES)
 
 def describe(
     path: Path,
-    source: Source | None = None,
+    load: LoadSettings | None = None,
     *,
     read: bool = False,
     progress: bool = False,
@@ -55,7 +56,7 @@ def describe(
 
     Args:
         path: a store, run, predictions, a folder of bag files, or a long table.
-        source: labels and splits of bags, names of columns, and what else the options say of them.
+        load: labels and splits of bags, names of columns, and what else the options say of them.
         read: read every feature: find those that are not finite.
         progress: show a bar.
 
@@ -64,12 +65,12 @@ def describe(
         ConfigError: an option that fits only another kind of bags.
         DataError: labels or splits that do not fit the bags.
     """
-    source = source or Source()
-    if source.joins:
-        return _describe_joined(path, source, read=read, progress=progress)
-    options = ReadOptions(microns_per_pixel=source.mpp, feature_key=source.feature_key)
+    load = load or LoadSettings()
+    if load.has_labels:
+        return _describe_joined(path, load, read=read, progress=progress)
+    options = ReadOptions(microns_per_pixel=load.microns_per_pixel, feature_key=load.feature_key)
     is_table = is_long_table(path)
-    check_options_fit(path, source.columns, options, source.features or (), is_table=is_table)
+    check_options_fit(path, load.named_columns, options, load.features, is_table=is_table)
     if (path / "store.json").exists():
         return _describe_store(path, read, progress)
     if (path / "run.json").exists() or (path / "config.json").exists():
@@ -77,10 +78,14 @@ def describe(
     if (path / "bags.csv").exists() or (path / "predictions.json").exists():
         return _describe_predictions(path, progress)
     if is_table:
-        return _describe_table(path, source, read)
+        return _describe_table(path, load, read)
     if path.is_dir():
         return describe_bag_files(
-            path, microns_per_pixel=source.mpp, feature_key=source.feature_key, read=read, progress=progress
+            path,
+            microns_per_pixel=load.microns_per_pixel,
+            feature_key=load.feature_key,
+            read=read,
+            progress=progress,
         )
     raise StorageError(
         item=f"{str(path)!r}",
@@ -165,16 +170,16 @@ def _show(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def _describe_table(path: Path, source: Source, read: bool) -> dict[str, Any]:
-    opened = open_bags(path, replace(source, skip_bad=True), progress=False)
+def _describe_table(path: Path, load: LoadSettings, read: bool) -> dict[str, Any]:
+    opened = open_bags(path, load, skip_bad=True, progress=False)
     return _facts_of_loaded(
         "long table", path, _with_values_read(path, opened, progress=False) if read else opened
     )
 
 
-def _describe_joined(path: Path, source: Source, *, read: bool, progress: bool) -> dict[str, Any]:
+def _describe_joined(path: Path, load: LoadSettings, *, read: bool, progress: bool) -> dict[str, Any]:
     """Return what a command would read of bags with these labels and splits."""
-    opened = open_bags(path, replace(source, skip_bad=True), progress=progress)
+    opened = open_bags(path, load, skip_bad=True, progress=progress)
     opened = _with_values_read(path, opened, progress=progress) if read else opened
     return _facts_of_loaded("bags with labels", path, opened)
 

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from miue.cli.options import MANY, AsJson, Out, Overwrite, Quiet, separate
+from miue.cli.flags import MANY, separate
+from miue.cli.options import AsJson, Out, Overwrite, Quiet
 from miue.cli.outputs import keeps_inputs, locks_out
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.folder_kinds import STORE

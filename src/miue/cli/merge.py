@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from miue.cli.options import OUTPUT, AsJson, Out, Overwrite, Quiet
+from miue.cli.options import AsJson, Out, Overwrite, Quiet
 from miue.cli.outputs import keeps_inputs, locks_out
-from miue.cli.shift_warning import warn_of_shift
+from miue.cli.predictions import warn_of_shift
 from miue.common.folder_kinds import PREDICTIONS
 from miue.common.outputs import refuse_existing
-from miue.common.text import plural, show_result
+from miue.common.text import OUTPUT, plural, show_result
 
 
 @keeps_inputs

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from miue.cli.given_predictions import read_given
-from miue.cli.interrupt import saying_what_is_kept
-from miue.cli.options import MANY, AsJson, ClassNames, separate
+from miue.cli.flags import MANY, separate, takes_settings
+from miue.cli.options import AsJson
 from miue.cli.outputs import locks_out
+from miue.cli.predictions import read_given
 from miue.common.errors import first_few
 from miue.common.text import plural, say, say_json
+
+if TYPE_CHECKING:
+    from miue.predictions.settings import TableSettings
 
 ROWS_SHOWN = 30  # in the terminal; the page has all
 
 
+@takes_settings(table="miue.predictions.settings:TableSettings", without=("instances",))
 @locks_out
 def monitor(
     calibration: Annotated[
@@ -27,6 +31,7 @@ def monitor(
         typer.Argument(metavar="PREDICTIONS", help="Folders or tables, in the order in which they came."),
     ],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the monitor; what it has is kept.")],
+    table: TableSettings,
     score: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help=f"Watch only this uncertainty, or class_mix. {MANY}", callback=separate),
@@ -34,7 +39,6 @@ def monitor(
     false_alarms: Annotated[
         float, typer.Option(help="Chance of an alarm ever, as long as nothing changes.", metavar="SHARE")
     ] = 0.01,
-    classes: ClassNames = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that new bags still resemble the calibration bags.
@@ -63,45 +67,42 @@ def monitor(
         if path in empty and (len(empty) < len(predictions) or batch_names(out)):
             say(f"Note: {str(path)!r} is a shard without bags, which adds nothing", err=True)
             continue
-        table = read_given(path, None, classes)
-        calibrated.check_weights(table.provenance.weights_sha256)
-        match_classes(table, calibrated)
-        batches.append(Batch.of(name_of(path), table.bags, calibrated, scores))
+        given = read_given(path, None, table.classes)
+        calibrated.check_weights(given.provenance.weights_sha256)
+        match_classes(given, calibrated)
+        batches.append(Batch.of(name_of(path), given.bags, calibrated, scores))
     trained = sum(batch.trained for batch in batches)
     names = [*batch_names(out), *(batch.name for batch in batches)]
     skipped = [name for row, name in enumerate(names) if name in names[:row]]
-    with saying_what_is_kept(lambda: "what the monitor has is whole; the same command adds what it lacks"):
-        course = add_batches(out, calibrated, batches, scores, chance=false_alarms)
-        if as_json:
-            column = course.strongest()
-            evidence = float(course.log10_evidence[:, column].max())
-            say_json(
-                {
-                    "alarm": bool(course.alarms),
-                    "alarm_batch": course.alarm_batch,
-                    "alarms": course.alarms,
-                    "bags": len(course.counted),
-                    "counted": len(course.ids),
-                    "batches": len(course.batches),
-                    "skipped": skipped,
-                    "trained_on": trained,
-                    "strongest": {"score": course.scores[column], "log10_evidence": evidence},
-                    "log10_limits": dict(zip(course.scores, course.log10_limits, strict=True)),
-                    "class_mix": course.mix_to_json(),
-                    "patients_unknown": course.patients_unknown,
-                    "page": str(out / PAGE),
-                }
-            )
-            return
-        if skipped:
-            what = (
-                f"{first_few(map(repr, skipped))}, which the monitor has already; another batch needs another name"
-            )
-            say(f"Note: skipped {what}", err=True)
-        if trained:
-            what = f"{plural(trained, 'bag')} that the model was trained on, or others of their patients"
-            say(f"Note: left out {what}", err=True)
-        for shown in course.tables():
-            shown.last(ROWS_SHOWN).show()
-        say(" ".join(filter(None, (str(course), course.advice))))
-        say(f"Page: {out / PAGE}")
+    course = add_batches(out, calibrated, batches, scores, chance=false_alarms)
+    if as_json:
+        column = course.strongest()
+        evidence = float(course.log10_evidence[:, column].max())
+        say_json(
+            {
+                "alarm": bool(course.alarms),
+                "alarm_batch": course.alarm_batch,
+                "alarms": course.alarms,
+                "bags": len(course.counted),
+                "counted": len(course.ids),
+                "batches": len(course.batches),
+                "skipped": skipped,
+                "trained_on": trained,
+                "strongest": {"score": course.scores[column], "log10_evidence": evidence},
+                "log10_limits": dict(zip(course.scores, course.log10_limits, strict=True)),
+                "class_mix": course.mix_to_json(),
+                "patients_unknown": course.patients_unknown,
+                "page": str(out / PAGE),
+            }
+        )
+        return
+    if skipped:
+        what = f"{first_few(map(repr, skipped))}, which the monitor has already; another batch needs another name"
+        say(f"Note: skipped {what}", err=True)
+    if trained:
+        what = f"{plural(trained, 'bag')} that the model was trained on, or others of their patients"
+        say(f"Note: left out {what}", err=True)
+    for shown in course.tables():
+        shown.last(ROWS_SHOWN).show()
+    say(" ".join(filter(None, (str(course), course.advice))))
+    say(f"Page: {out / PAGE}")

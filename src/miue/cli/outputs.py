@@ -43,8 +43,10 @@ def keeps_inputs(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _refuse_within(out: Path, value: Any) -> None:
-    """Raise where a value of an argument is a path to ``out`` or into it; values of other kinds are none."""
-    for one in value if isinstance(value, list) else [value]:
+    """Raise where an argument is a path to ``out`` or into it, or holds one; values of other kinds are none."""
+    if hasattr(value, "given"):  # settings
+        value = list(value.given().values())
+    for one in value if isinstance(value, list | tuple) else [value]:
         if not isinstance(one, str | Path) or not str(one):
             continue
         try:

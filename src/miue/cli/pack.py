@@ -10,25 +10,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from miue.cli.interrupt import kept_bags, saying_what_is_kept
-from miue.cli.option_groups import takes_options
-from miue.cli.options import OUTPUT, AsJson, Overwrite, OverwriteFile, Quiet
+from miue.cli.bags import open_bags, say_left_out
+from miue.cli.flags import takes_settings
+from miue.cli.options import AsJson, Bags, Overwrite, Quiet
 from miue.cli.outputs import keeps_inputs, locks_out
-from miue.cli.sources import Bags, Source, open_bags, say_left_out
 from miue.common.folder_kinds import STORE
 from miue.common.outputs import refuse_existing
-from miue.common.text import plural, say, show_result
+from miue.common.text import OUTPUT, plural, say, show_result
 
 if TYPE_CHECKING:
     from miue.bags.dataset import BagDataset
+    from miue.io.settings import LoadSettings
+    from miue.io.splits.settings import SplitSettings
+
+LOAD = "miue.io.settings:LoadSettings"
 
 
+@takes_settings(load=LOAD)
 @keeps_inputs
-@takes_options
 def data_pack(
     bags: Bags,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Store to write.", rich_help_panel=OUTPUT)],
-    source: Source,
+    load: LoadSettings,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -46,28 +49,27 @@ def data_pack(
     from miue.io.store.pack import pack
 
     refuse_existing(out, STORE, overwrite=overwrite)
-    opened = open_bags(bags, source, progress=not quiet)
-    counted_later = source.skip_bad  # which bags are used is known once their values are read
+    opened = open_bags(bags, load, progress=not quiet)
+    counted_later = load.skip_bad  # which bags are used is known once their values are read
     say_left_out(replace(opened, label_columns=None) if counted_later else opened)
 
     def with_split(kept: BagDataset) -> BagDataset:
         nonlocal opened
         opened = replace(opened, bags=kept)
-        if source.splits is None:
+        if load.splits is None:
             opened = draw_split(opened, VALIDATION_SHARE)
         return opened.bags
 
-    with saying_what_is_kept(lambda: kept_bags(out)):
-        packed = pack(
-            opened.bags,
-            out,
-            made_by={"command": shlex.join(["miue", *sys.argv[1:]]), "folder": str(bags)},
-            left_out=opened.left_out,
-            skip_bad=source.skip_bad,
-            overwrite=overwrite,
-            progress=not quiet,
-            with_split=with_split,
-        )
+    packed = pack(
+        opened.bags,
+        out,
+        made_by={"command": shlex.join(["miue", *sys.argv[1:]]), "folder": str(bags)},
+        left_out=opened.left_out,
+        skip_bad=load.skip_bad,
+        overwrite=overwrite,
+        progress=not quiet,
+        with_split=with_split,
+    )
     failed = packed.left_out[len(opened.left_out) :]
     for one in failed:
         say(f"left out: {one.bag}: {one.reason}", err=True)
@@ -85,8 +87,8 @@ def data_pack(
         say(opened.note, err=as_json)
 
 
+@takes_settings(load=LOAD, settings="miue.io.splits.settings:SplitSettings", without=("splits", "fold"))
 @keeps_inputs
-@takes_options(without=("splits", "fold"))
 @locks_out
 def data_split(
     bags: Bags,
@@ -96,19 +98,9 @@ def data_split(
             metavar="FILE", help="CSV to write: bag_id, patient, label, fold_0, …", rich_help_panel=OUTPUT
         ),
     ],
-    source: Source,
-    folds: Annotated[
-        int, typer.Option(min=1, help="How many folds to draw, each bag tested once; 1 for a single split.")
-    ] = 1,
-    test: Annotated[float, typer.Option(min=0.02, max=0.5, help="Share of test bags, with --folds 1.")] = 0.2,
-    validation: Annotated[
-        float, typer.Option(min=0, max=0.5, help="Share of the other bags for validation.")
-    ] = 0.15,
-    calibration: Annotated[
-        float, typer.Option(min=0, max=0.5, help="Share of the remaining bags to reserve for miue calibrate.")
-    ] = 0.0,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the split.")] = 42,
-    overwrite: OverwriteFile = False,
+    load: LoadSettings,
+    settings: SplitSettings,
+    overwrite: Overwrite = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -120,20 +112,16 @@ def data_split(
 
     Example: miue data split features --labels labels.csv --folds 5 --out splits.csv
     """
-    from miue.io.splits.draw import make_folds, make_split
     from miue.io.splits.files import write_splits
 
     refuse_existing(out, overwrite=overwrite)
-    opened = open_bags(bags, source, progress=not quiet, check_values=source.skip_bad)
+    opened = open_bags(bags, load, progress=not quiet, check_values=load.skip_bad)
     data = opened.bags
-    if folds == 1:
-        drawn = make_split(data, test=test, validation=validation, calibration=calibration, seed=seed)
-    else:
-        drawn = make_folds(data, folds, validation=validation, calibration=calibration, seed=seed)
+    drawn = settings.draw(data)
     write_splits(out, drawn, data)
     say_left_out(opened)
     assigned = drawn.assign(data)
-    parts = ("train", "validation", *(["calibration"] if calibration else []), "test")
+    parts = ("train", "validation", *(["calibration"] if settings.calibration else []), "test")
     counts = ", ".join(f"{name} {assigned.splits.count(name):,}" for name in parts)
     patients = f" of {plural(len(set(data.patients)), 'patient')}" if data.patients else ""
     facts = {"folds": len(drawn), "bags": len(data), "first_fold": {n: assigned.splits.count(n) for n in parts}}

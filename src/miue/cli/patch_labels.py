@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from miue.bags.names import strip_endings
-from miue.cli.options import MANY_NAMES, OUTPUT, AsJson, OverwriteFile, Quiet, separate_names
+from miue.cli.flags import MANY, separate
+from miue.cli.options import AsJson, Overwrite, Quiet
 from miue.cli.outputs import keeps_inputs, locks_out
 from miue.common.errors import ConfigError, DataError, StorageError, first_few, lacking, unknown_name
 from miue.common.outputs import refuse_existing
-from miue.common.text import is_or_are, plural, say, show_result
+from miue.common.text import OUTPUT, is_or_are, plural, say, show_result
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +28,7 @@ UNANNOTATED = ("refuse", "negative", "skip")
 
 def _names(help: str) -> Any:
     """Return an option that takes names of groups or classes."""
-    return typer.Option(metavar="NAME", help=f"{help} {MANY_NAMES}", callback=separate_names)
+    return typer.Option(metavar="NAME", help=f"{help} {MANY}", callback=separate)
 
 
 @keeps_inputs
@@ -68,7 +69,7 @@ def data_patch_labels(
             metavar="|".join(UNANNOTATED), help="Slides without annotation: negative labels all patches 0."
         ),
     ] = "refuse",
-    overwrite: OverwriteFile = False,
+    overwrite: Overwrite = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:

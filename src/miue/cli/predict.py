@@ -2,110 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from miue.cli.export import export_beside, kept_predictions, refuse_export
-from miue.cli.held_out import say_of_unknown_patients
-from miue.cli.interrupt import saying_what_is_kept, written_from_now
-from miue.cli.option_groups import takes_options
-from miue.cli.options import (
-    MANY,
-    OUTPUT,
-    RUNNING,
-    Address,
-    AsJson,
-    Device,
-    ExecutorKind,
-    Jobs,
-    Out,
-    Overwrite,
-    Precision,
-    Quiet,
-    Run,
-    ShardText,
-    Trust,
-    make_executor,
-    separate,
+from miue.cli.bags import (
+    as_trained,
+    check_order,
+    label_as_trained,
+    open_bags_of,
+    say_left_out,
+    say_of_unknown_patients,
 )
+from miue.cli.export import export_beside
+from miue.cli.flags import takes_settings
+from miue.cli.options import BAGS_HELP, AsJson, Out, Overwrite, Quiet, Run
 from miue.cli.outputs import keeps_inputs, locks_out
-from miue.cli.shift_warning import warn_of_shift
-from miue.cli.sources import BAGS_HELP, Source, as_trained, check_order, label_as_trained, open_bags_for
-from miue.common.errors import ConfigError, one_of_two
+from miue.cli.predictions import warn_of_shift
+from miue.common.errors import ConfigError, not_a_folder, one_of_two
 from miue.common.folder_kinds import PREDICTIONS
 from miue.common.outputs import refuse_existing
 from miue.common.text import plural, say, show_result
 
 if TYPE_CHECKING:
     from miue.bags.dataset import BagDataset
-    from miue.common.tasks import Executor, Shard
+    from miue.common.tasks import Shard
+    from miue.io.settings import LoadSettings
     from miue.model.model import Model
+    from miue.model.settings import PredictSettings
     from miue.model.write_predictions import PredictionRequest
     from miue.predictions.folder import Predictions
 
 
+@takes_settings(load="miue.io.settings:LoadSettings", settings="miue.model.settings:PredictSettings")
 @keeps_inputs
-@takes_options
 @locks_out
 def predict(
     run: Run,
     bags: Annotated[Path, typer.Argument(metavar="BAGS", help=BAGS_HELP + " Labels are not needed.")],
     out: Out,
-    source: Source,
-    part: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Part of the bags to predict, or all; by default test if there is one, else all that the model "
-            "did not learn from.",
-        ),
-    ] = None,
-    estimator: Annotated[
-        str | None,
-        typer.Option(metavar="residual|bag-of-one|attention", help="Estimator of instances."),
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Random seed of methods that draw.", rich_help_panel=RUNNING)
-    ] = 0,
-    export: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KIND",
-            help=f"Also export arrays, geojson, geoparquet, heatmap or ome-tiff into --out. {MANY}",
-            callback=separate,
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    slides: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder of slides: drawn under heatmaps, and to subtract bounds from overlays.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    table_format: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="parquet|csv",
-            help="Format of the instances: parts in Parquet, which are read one at a time, or one table in CSV.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = "parquet",
+    load: LoadSettings,
+    settings: PredictSettings,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
-    trust: Trust = False,
-    device: Device = "auto",
-    precision: Precision = "float32",
-    executor: ExecutorKind = None,
-    jobs: Jobs = None,
-    address: Address = None,
-    shard: ShardText = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict bags and instances with their uncertainty.
@@ -120,8 +62,8 @@ def predict(
     that contains some is refused.
 
     With --executor or --jobs, bags are predicted and exported in parallel, with the same result; after a kill, the
-    same command continues, or names the commands that write missing exports. With --shard, only a part of the bags
-    is predicted into --out; miue merge joins the parts.
+    same command continues. With --shard, only a part of the bags is predicted into --out; miue merge joins the
+    parts.
 
     Example: miue predict run new_features --out predictions --export geojson --export heatmap
     """
@@ -129,61 +71,43 @@ def predict(
     from miue.common.tasks import parse_shard
     from miue.model.model import Model
     from miue.model.write_predictions import PredictionRequest
-    from miue.predictions.folder import check_table_format
+    from miue.pathology.export.kinds import check_kinds
 
-    one, kinds = None if shard is None else parse_shard(shard), export or []
-    where = make_executor(executor, jobs, address)
-    _check_shard(one, kinds, where)
-    refuse_export(out, kinds, slides, skip_bad=source.skip_bad, overwrite=overwrite)
+    shard = None if settings.shard is None else parse_shard(settings.shard)
+    if shard is not None and settings.export:
+        raise one_of_two("--shard with --export", fix="export what 'miue merge' writes")
+    if shard is not None and not settings.to_executor().is_local:
+        raise one_of_two("--shard with --executor", fix="let each job predict its shard by itself")
+    check_kinds(settings.export)
+    if settings.export and settings.slides is not None and not settings.slides.is_dir():
+        raise not_a_folder(settings.slides, "the folder of slides (--slides)")
     refuse_existing(out, PREDICTIONS, overwrite=overwrite)
     check_order(run, bags)
-    check_table_format(table_format)
-    torch_device(device)
-    model = Model.load(run, trust=trust)
-    every = open_bags_for(model, bags, source, progress=not quiet, coords_for="--export" if kinds else "")
-    chosen, split = _labeled_bags_to_predict(every, source, part, run, model.contract.class_names)
+    torch_device(settings.device)
+    model = Model.load(run, trust=settings.trust)
+    contract, coords_for = model.contract, "--export" if settings.export else ""
+    more = {"instance_shape": contract.instance_shape, "coords_for": coords_for}
+    opened = open_bags_of(contract, bags, load, progress=not quiet, **more)
+    say_left_out(opened)
+    chosen, split = _labeled_bags_to_predict(opened.bags, load, settings.part, run, contract.class_names)
     request = PredictionRequest(
         run=str(run.resolve()),
         source=str(bags),
         split=split,
-        estimator=estimator,
-        seed=seed,
-        device=device,
-        precision=precision,
-        skip_bad=source.skip_bad,
-        trust=trust,
+        estimator=settings.estimator,
+        seed=settings.seed,
+        device=settings.device,
+        precision=settings.precision,
+        skip_bad=load.skip_bad,
+        trust=settings.trust,
     )
-    written = {"overwrite": overwrite, "table_format": table_format, "progress": not quiet}
-    is_written = written_from_now(out)
-    with saying_what_is_kept(
-        lambda: kept_predictions(out, kinds, slides, skip_bad=source.skip_bad) if is_written() else ""
-    ):
-        predictions, failed = _predict(model, chosen, request, out, one, where, written)
-        _show(predictions, failed, out, as_json)
-        if predictions is not None:
-            warn_of_shift(predictions)
-            export_beside(
-                predictions,
-                out,
-                kinds,
-                slides,
-                executor=where,
-                skip_bad=source.skip_bad,
-                progress=not quiet,
-                to_stderr=as_json,
-            )
-
-
-def _check_shard(shard: Shard | None, exports: Sequence[str], executor: Executor) -> None:
-    """Raise unless a shard is predicted alone: what belongs to the whole is made of all shards.
-
-    Raises:
-        ConfigError: exports, or another executor than this process, beside a shard.
-    """
-    if shard is not None and exports:
-        raise one_of_two("--shard with --export", fix="export what 'miue merge' writes")
-    if shard is not None and not executor.is_local:
-        raise one_of_two("--shard with --executor", fix="let each job predict its shard by itself")
+    predictions, failed = _predict(
+        model, chosen, request, out, shard, settings, overwrite=overwrite, progress=not quiet
+    )
+    _show(predictions, failed, out, as_json)
+    if predictions is not None:
+        warn_of_shift(predictions)
+        export_beside(predictions, out, settings, skip_bad=load.skip_bad, progress=not quiet, to_stderr=as_json)
 
 
 def _predict(
@@ -192,19 +116,23 @@ def _predict(
     request: PredictionRequest,
     out: Path,
     shard: Shard | None,
-    executor: Executor,
-    written: Mapping[str, Any],
+    settings: PredictSettings,
+    *,
+    overwrite: bool,
+    progress: bool,
 ) -> tuple[Predictions | None, list[str]]:
     """Write predictions of bags, of a shard or by several processes; return them, and what was left out."""
     from miue.model.shards import describe_shard
     from miue.model.write_predictions import write_predictions, write_predictions_side_by_side
 
+    written = {"overwrite": overwrite, "table_format": settings.table_format, "progress": progress}
+    executor = settings.to_executor()
     if not executor.is_local:
-        return write_predictions_side_by_side(bags, request, out, executor, **written)
+        return write_predictions_side_by_side(bags, request, out, executor, **written)  # type: ignore[arg-type]
     of_shard = None
     if shard is not None:
         of_shard = describe_shard(shard, bags, request.seed, request.precision, Path(request.run))
-    return write_predictions(model, bags, request, out, shard=of_shard, **written)
+    return write_predictions(model, bags, request, out, shard=of_shard, **written)  # type: ignore[arg-type]
 
 
 def _show(predictions: Predictions | None, failed: Sequence[str], out: Path, as_json: bool) -> None:
@@ -221,15 +149,15 @@ def _show(predictions: Predictions | None, failed: Sequence[str], out: Path, as_
 
 
 def _labeled_bags_to_predict(
-    every: BagDataset, source: Source, part: str | None, run: Path, classes: tuple[str, ...]
+    every: BagDataset, load: LoadSettings, part: str | None, run: Path, classes: tuple[str, ...]
 ) -> tuple[BagDataset, str]:
     """Return the bags to predict with the labels that are known of them, and which part of all bags they are.
 
     Labels and patients that the run lists count as well; what was said of them is said once.
     """
-    wanted = set(_bags_to_predict(as_trained(every, source, run, classes)[0], part, run).ids)
+    wanted = set(_bags_to_predict(as_trained(every, load, run, classes)[0], part, run).ids)
     chosen = every.subset([row for row, name in enumerate(every.ids) if name in wanted])
-    chosen = label_as_trained(chosen, source, run, classes)
+    chosen = label_as_trained(chosen, load, run, classes)
     whole = "all bags" if len(chosen) == len(every) else "bags that the model did not learn from"
     return chosen, " ".join(sorted(set(chosen.splits))).strip() or whole
 

@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from miue.cli.given_predictions import read_given
-from miue.cli.group_options import GroupOptions
-from miue.cli.option_groups import takes_options
-from miue.cli.options import OUTPUT, RUNNING, AsJson, ClassNames, Instances, OverwriteFile, Quiet
+from miue.cli.bags import open_bags, say_left_out
+from miue.cli.flags import takes_settings
+from miue.cli.options import AsJson, OutFile, Overwrite, Quiet
 from miue.cli.outputs import keeps_inputs, locks_out
-from miue.cli.sources import Source, open_bags, say_left_out
+from miue.cli.predictions import groups_of, read_given
 from miue.common.errors import ConfigError
 from miue.common.outputs import refuse_existing
 from miue.common.text import say, show_result
 
 if TYPE_CHECKING:
+    from miue.io.labels.groups import GroupSettings
     from miue.io.loaded import LoadedBags
-
-OF_STORE = ("mpp", "feature_key", "features")
-"""Options that say how the bags of --store are read."""
-OF_TABLES = ("id_column", *OF_STORE)
-"""The same, with what also says how the table of --groups is read."""
+    from miue.io.settings import LoadSettings
+    from miue.predictions.settings import TableSettings
+    from miue.report.settings import ReportSettings
 
 
+@takes_settings(
+    table="miue.predictions.settings:TableSettings",
+    load="miue.io.settings:LoadSettings",
+    groups="miue.io.labels.groups:GroupSettings",
+    settings="miue.report.settings:ReportSettings",
+    without=(
+        *("labels", "label_column", "patient_column", "slide_table", "splits", "fold", "instance_labels"),
+        "skip_bad",
+    ),
+)
 @keeps_inputs
-@takes_options(without=tuple(one.name for one in fields(Source) if one.name not in OF_TABLES))
 @locks_out
 def report(
     predictions: Annotated[
@@ -40,20 +45,11 @@ def report(
             help="One or more folders of predictions or bag tables of any tool (CSV, Parquet).",
         ),
     ],
-    source: Source,
-    groups: GroupOptions,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="HTML file to write.", rich_help_panel=OUTPUT)] = Path(
-        "report.html"
-    ),
-    instances: Instances = None,
-    classes: ClassNames = None,
-    name: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Name of a method, once for each of PREDICTIONS in order; those of one name are its seeds.",
-        ),
-    ] = None,
+    table: TableSettings,
+    load: LoadSettings,
+    groups: GroupSettings,
+    settings: ReportSettings,
+    out: OutFile = Path("report.html"),
     store: Annotated[
         Path | None,
         typer.Option(
@@ -62,23 +58,7 @@ def report(
             "positions of their instances.",
         ),
     ] = None,
-    title: Annotated[
-        str, typer.Option(metavar="TEXT", help="Heading of the page.", rich_help_panel=OUTPUT)
-    ] = "Predictions and how sure they are",
-    max_mb: Annotated[
-        float,
-        typer.Option(
-            min=0.1,
-            help="Largest size of the file, in MB; fewer instances are shown if needed.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = 20.0,
-    resamples: Annotated[
-        int,
-        typer.Option(min=10, help="Bootstrap resamples of bags behind the intervals.", rich_help_panel=RUNNING),
-    ] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the resamples.", rich_help_panel=RUNNING)] = 0,
-    overwrite: OverwriteFile = False,
+    overwrite: Overwrite = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -96,7 +76,7 @@ def report(
     from miue.report.levels import Resampling
     from miue.report.report import write_report
 
-    if instances is not None and len(predictions) > 1:
+    if table.instances is not None and len(predictions) > 1:
         raise ConfigError(
             item="--instances",
             wanted="one bag table that it belongs to",
@@ -104,32 +84,28 @@ def report(
             fix="report the table alone, or compare the bags without --instances",
         )
     refuse_existing(out, overwrite=overwrite)
-    groups.check()
-    read_by = OF_TABLES if groups.groups is None else OF_STORE
-    if store is None and (said := [one for one in read_by if getattr(source, one)]):
-        raise ConfigError(
-            item=f"--{said[0].replace('_', '-')}",
-            wanted="--store beside it",
-            got="none",
-            fix="pass the bags as --store",
-        )
-    shown = None if store is None else _open_store(store, source, progress=not quiet, groups=groups)
+    (groups if groups.groups else groups.model_copy(update={"id_column": None})).check()
+    of_store = load.given().keys() - {"classes", *(["id_column"] if groups.groups else [])}
+    if store is None and of_store:
+        item = next(iter(of_store))
+        raise ConfigError(item=item, wanted="--store beside it", got="none", fix="pass the bags as --store")
+    shown = None if store is None else _open_store(store, load, groups, progress=not quiet)
     if shown is not None:
         say_left_out(shown)
     with _Bars(quiet) as track:
         step, found = track("reading", len(predictions)), []
         for path in predictions:
-            found.append((str(path), read_given(path, instances, classes)))
+            found.append((str(path), read_given(path, table.instances, table.classes)))
             step(1)
         written = write_report(
             out,
             found,
-            names=name or [],
+            names=settings.names,
             store=None if shown is None else shown.bags,
-            groups=groups.read([one.bags for _, one in found], source.id_column),
-            title=title,
-            max_mb=max_mb,
-            resampling=Resampling(resamples, seed),
+            groups=groups_of([one.bags for _, one in found], groups),
+            title=settings.title,
+            max_mb=settings.max_mb,
+            resampling=Resampling(settings.resamples, settings.seed),
             track=track,
         )
     if not as_json:
@@ -143,21 +119,23 @@ def report(
     )
 
 
-def _open_store(store: Path, source: Source, *, progress: bool, groups: GroupOptions) -> LoadedBags:
+def _open_store(store: Path, load: LoadSettings, groups: GroupSettings, *, progress: bool) -> LoadedBags:
     """Return the bags of --store; beside --groups, --id-column is theirs only where they need it, too."""
     from miue.bags.column_names import BAG
     from miue.io.find import named_id_column
 
-    id_column = source.id_column
+    id_column = load.id_column
     if groups.groups is not None and id_column is not None:
         id_column = named_id_column(store, {BAG: id_column}).get(BAG)
-    return open_bags(store, replace(source, skip_bad=True, id_column=id_column), progress=progress)
+    load = load.model_copy(update={"classes": ()})
+    return open_bags(store, load, progress=progress, skip_bad=True, id_column=id_column)
 
 
 class _Bars:
     """A bar with the time left for each thing that takes long."""
 
     def __init__(self, quiet: bool) -> None:
+        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("time left"), TimeRemainingColumn())

@@ -1,17 +1,127 @@
-"""Slides as a command takes them, and a file of patches made of each."""
+"""``miue data tile`` and ``miue data shift``: slides cut into encoded patches, as they are or shifted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from miue.cli.interrupt import saying_what_is_kept
-from miue.common.errors import DataError, MiueError, StorageError, first_few, first_repeated, lacking, not_stated
-from miue.common.text import plural, say, show_result
+import typer
+
+from miue.cli.flags import takes_settings
+from miue.cli.options import AsJson, Overwrite, Quiet
+from miue.common.errors import (
+    ConfigError,
+    DataError,
+    MiueError,
+    StorageError,
+    first_few,
+    first_repeated,
+    lacking,
+    not_stated,
+)
+from miue.common.text import OUTPUT, plural, say, show_result
 
 if TYPE_CHECKING:
-    from miue.common.tasks import Executor
+    from miue.pathology.settings import ShiftSettings, TileSettings
+
+Slides = Annotated[
+    list[Path],
+    typer.Argument(metavar="SLIDE", help="Slides that OpenSlide reads, or folders of them."),
+]
+Out = Annotated[
+    Path, typer.Option(metavar="FOLDER", help="Folder to write, one .h5 per slide.", rich_help_panel=OUTPUT)
+]
+
+
+@takes_settings(settings="miue.pathology.settings:TileSettings")
+def data_tile(
+    slides: Slides,
+    out: Out,
+    settings: TileSettings,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Cut slides into patches and encode them.
+
+    Writes .h5 files in TRIDENT's layout: features, coords in level-0 pixels, and image statistics, by which a
+    model trained on the features can detect blur and other stains. Tissue is what is more saturated than Otsu's
+    threshold. Without --patch-encoder, features are 24 plain statistics, not learned: good for trying things out,
+    not for results. Slides already cut the same way are kept, so the same command continues an interrupted run.
+
+    Example: miue data tile slides/*.svs --out features --patch-px 256 --magnification 20
+    """
+    from dataclasses import asdict
+
+    from miue.pathology.patch_encoders import open_encoder
+    from miue.pathology.tiling import matches
+
+    tiling, encoder = settings.tiling(), settings.encoder()
+    chosen = open_encoder(**encoder)
+    for_each_slide(
+        slides,
+        out,
+        ("miue.pathology.tiling:tile_task", {"tiling": asdict(tiling), "encoder": encoder}),
+        lambda slide, target: matches(target, slide, tiling, chosen),
+        "cut into",
+        settings=settings,
+        overwrite=overwrite,
+        quiet=quiet,
+        as_json=as_json,
+    )
+
+
+@takes_settings(settings="miue.pathology.settings:ShiftSettings")
+def data_shift(
+    slides: Slides,
+    kind: Annotated[
+        str,
+        typer.Option(
+            metavar="blur|hed|jpeg|noise",
+            help="Shift: Gaussian blur, stains stronger or weaker, JPEG compression, or noise.",
+        ),
+    ],
+    strength: Annotated[str, typer.Option(metavar="lighter|light|strong", help="Strength of the shift.")],
+    out: Out,
+    settings: ShiftSettings,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write shifted copies of slides as features.
+
+    Each kind is a distribution shift that a model should detect. The copies are .h5 files in TRIDENT's layout.
+    blur: a Gaussian of 0.5, 1 or 2 pixels. hed: each stain is scaled and raised by amounts within 0.02, 0.05 or
+    0.2, drawn for each patch, or with --drawn-per slide once for the slide. jpeg: quality 60, 30 or 10. noise:
+    Gaussian, of 4, 8 or 16 gray levels. With --tiles, patches are read at the coords of those files, and
+    --patch-px, --magnification and --tissue are ignored; without it, slides are cut as data tile cuts them. Use
+    the encoder that made the features of the original slides.
+
+    Example: miue data shift slides/*.svs --kind hed --strength strong --tiles features --out features-hed-strong
+    """
+    from miue.pathology.slide_shifts import is_shifted_so, read_shift
+
+    if settings.tiles is not None and settings.tiles.resolve() == out.resolve():
+        raise ConfigError(
+            item=f"--out {str(out)!r}",
+            wanted="another folder than that of --tiles, whose files stay as they are",
+            got="the same",
+            fix="choose another --out",
+        )
+    shift, encoder = settings.shift(kind, strength), settings.encoder()
+    how = read_shift(shift, encoder)
+    for_each_slide(
+        slides,
+        out,
+        ("miue.pathology.slide_shifts:shift_task", {"shift": shift, "encoder": encoder}),
+        lambda slide, target: is_shifted_so(target, slide, how),
+        f"shifted ({how.shift.name}),",
+        settings=settings,
+        overwrite=overwrite,
+        quiet=quiet,
+        as_json=as_json,
+    )
 
 
 def for_each_slide(
@@ -21,8 +131,7 @@ def for_each_slide(
     made: Callable[[Path, Path], bool],
     done: str,
     *,
-    executor: Executor,
-    skip_bad: bool,
+    settings: TileSettings,
     overwrite: bool,
     quiet: bool,
     as_json: bool,
@@ -35,8 +144,8 @@ def for_each_slide(
         call: import path and arguments of (slide, out, …) → number of patches.
         made: (slide, file) → whether the file there is the one asked for.
         done: what happened to slides, for the last line.
-        executor: where slides are cut, one task each.
-        skip_bad, overwrite, quiet, as_json: the options of these names.
+        settings: where slides are cut, one task each, and whether those that fail are left out.
+        overwrite, quiet, as_json: the options of these names.
 
     Raises:
         DataError: two slides of one name, or none was left.
@@ -53,19 +162,12 @@ def for_each_slide(
     tasks: list[Task] = []
 
     def leave_out(name: str, error: MiueError) -> None:
-        if not skip_bad:
+        if not settings.skip_bad:
             raise error
         failed[name] = str(error)
 
     kept = 0
-
-    def say_kept() -> str:
-        if overwrite:
-            return f"each file in {out} is whole, as before or written again; give the same command again"
-        finished = plural(kept + sum(task.is_done for task in tasks), "slide")
-        return f"finished and kept in {out}: {finished}; the same command goes on"
-
-    with saying_what_is_kept(say_kept), locked(out):
+    with locked(out):
         remove_temporaries(out)
         for slide in slides:
             target = out.resolve() / f"{slide.stem}.h5"
@@ -85,11 +187,11 @@ def for_each_slide(
                 leave_out(slide.stem, not_stated(error.filename or slide, error))
         values = run_tasks(
             tasks,
-            executor,
+            settings.to_executor(),
             doing="Slides",
             unit="slides",
             progress=not quiet,
-            on_error=(lambda task, error: leave_out(task.name, error)) if skip_bad else None,
+            on_error=(lambda task, error: leave_out(task.name, error)) if settings.skip_bad else None,
         )
     patches = [value for value in values if value is not None]
     for reason in failed.values():

@@ -7,62 +7,32 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from miue.cli.interrupt import kept_epochs, last_states, quiet_interrupt, saying_what_is_kept
-from miue.cli.option_groups import takes_options
-from miue.cli.options import (
-    MANY,
-    RUNNING,
-    TRAINING,
-    Address,
-    AsJson,
-    Device,
-    Distances,
-    Encoder,
-    ExecutorKind,
-    Jobs,
-    Method,
-    Network,
-    Out,
-    Overwrite,
-    Quiet,
-    Settings,
-    Trackers,
-    make_executor,
-    make_recipe,
-    parse_seeds,
-    separate,
-    validation_share,
-)
+from miue.cli.bags import open_bags, say_left_out
+from miue.cli.flags import MANY, separate, takes_settings, value_of
+from miue.cli.options import AsJson, Bags, Out, Overwrite, Quiet
 from miue.cli.outputs import keeps_inputs
-from miue.cli.sources import Bags, Source, open_bags, say_left_out
 from miue.common.errors import one_of_two
-from miue.common.text import ResultTable, plural, say, say_json, show_result
+from miue.common.text import RUNNING, TRAINING, ResultTable, plural, say, say_json, show_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from miue.io.settings import LoadSettings
     from miue.predictions.provenance import TrainingRecord
     from miue.training.run_folder import IfExists
+    from miue.training.settings import TrainSettings
 
 NEARLY = 1  # epochs from the last one, at which a best epoch shows that training was not over
 
 
+@takes_settings(load="miue.io.settings:LoadSettings", settings="miue.training.settings:TrainSettings")
 @keeps_inputs
-@takes_options
 def train(
     bags: Bags,
     out: Out,
-    source: Source,
-    network: Network = "attention",
-    method: Method = "mirel",
-    encoder: Encoder = "auto",
-    seed: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Random seed of initial weights, bag order and dropout.", rich_help_panel=TRAINING
-        ),
-    ] = 42,
+    load: LoadSettings,
+    settings: TrainSettings,
     seeds: Annotated[
         list[str] | None,
         typer.Option(
@@ -72,108 +42,72 @@ def train(
             rich_help_panel=TRAINING,
         ),
     ] = None,
-    setting: Settings = None,
-    distance: Distances = None,
-    tracker: Trackers = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue a run that was interrupted.", rich_help_panel=RUNNING)
     ] = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
-    device: Device = "auto",
-    devices: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Devices of each machine to train on together, one process each; processes on a CPU.",
-            rich_help_panel=RUNNING,
-        ),
-    ] = 1,
-    nodes: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Machines to train on together; start the command on each by srun or torchrun.",
-            rich_help_panel=RUNNING,
-        ),
-    ] = 1,
-    executor: ExecutorKind = None,
-    jobs: Jobs = None,
-    address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on labeled bags.
 
     The folder --out becomes the model: a network with an uncertainty method. Training uses the train and
     validation parts of the bags. If there are none, a folder or table is split by patient and class; of a store, a
-    fifth of the bags is held out for validation (--set validation_fraction changes this share, 0 holds none out).
+    fifth of the bags is held out for validation (--validation-fraction changes this share, 0 holds none out).
     splits.csv in --out lists the part of each bag.
 
     The numbers of epochs and of epochs without improvement until training stops follow from the numbers of bags
-    and instances, unless --set gives them. They are shown before training starts, and the longest time it can take
-    after the first epoch.
+    and instances, unless options give them. They are shown before training starts, and the longest time it can
+    take after the first epoch.
 
-    Every epoch is checkpointed. With the same options, --resume continues to the same weights. A larger max_epochs
-    trains on, to the weights of a training of that length; a smaller one ends training. Another --distance is
-    fitted without training again. With --executor or --jobs, several seeds and the members of an ensemble are
-    trained in parallel.
+    Every epoch is checkpointed. With the same options, --resume continues to the same weights. A larger
+    --max-epochs trains on, to the weights of a training of that length; a smaller one ends training. Another
+    --distance is fitted without training again. With --executor or --jobs, several seeds and the members of an
+    ensemble are trained in parallel.
 
     Example: miue train features_uni_v2 --labels labels.csv --out run
     """
     from miue.common.devices import torch_device
-    from miue.training.fit import Run
     from miue.training.plan import question_negative_class
     from miue.training.seeds import train_seeds
-    from miue.training.trackers import Tracking
     from miue.training.train import train_recipe
 
-    recipe = make_recipe(network, method, encoder, setting, distance, {"seed": seed})
     if resume and overwrite:
         raise one_of_two("--resume with --overwrite")
-    torch_device(device)
-    where = make_executor(executor, jobs, address)
-    run = Run(
-        out,
-        accelerator=device,
-        devices=devices,
-        nodes=nodes,
-        tracking=Tracking(tuple(tracker or ())),
-        executor=where,
-    )
+    torch_device(settings.device)
+    recipe, run = settings.recipe(), settings.run(out)
     run = replace(run, progress=run.is_first and not quiet)
     in_files = not (bags / "store.json").exists()
-    share = validation_share(recipe) if in_files else None
-    opened = open_bags(bags, source, progress=run.progress, validation_share=share, check_values=in_files)
+    share = settings.validation_share if in_files else None
+    opened = open_bags(bags, load, progress=run.progress, validation_share=share, check_values=in_files)
     if run.is_first:
         say_left_out(opened)
     if run.is_first and opened.note:
         say(opened.note, err=as_json)
     if run.is_first and quiet:
         question_negative_class(opened.bags, recipe)
-    replaced = last_states(out) if overwrite else None
-    with saying_what_is_kept(lambda: kept_epochs(out, replaced)) if run.is_first else quiet_interrupt():
-        if_exists: IfExists = "resume" if resume else "overwrite" if overwrite else "refuse"
-        if seeds:
-            records = train_seeds(recipe, opened.bags, parse_seeds(seeds), run, if_exists=if_exists)
-            if run.is_first:
-                _show_seeds(records, out, as_json)
-            return
-        record = train_recipe(recipe, opened.bags, run, if_exists=if_exists).training
-        if not run.is_first:
-            return
-        best = record.best_epoch
-        of = "validation" if record.validation_bags else "training"
-        if isinstance(best, int):
-            trained = f"Trained for {plural(record.epochs, 'epoch')}; best epoch {best} ("
-        else:
-            epochs = plural(record.epochs, "epoch")
-            trained = (
-                f"Trained {len(best)} networks for {epochs} in all; best epochs {', '.join(map(str, best))} (mean "
-            )
-        sentence = f"{trained}{of} {record.criterion_name} {record.criterion:.4f}). Model: {out}"
-        show_result({**record.model_dump(mode="json"), "out": str(out)}, sentence, as_json)
-        for note in _notes(record):
-            say(f"Note: {note}.", err=True)
+    if_exists: IfExists = "resume" if resume else "overwrite" if overwrite else "refuse"
+    if seeds:
+        records = train_seeds(recipe, opened.bags, list(map(value_of, seeds)), run, if_exists=if_exists)  # type: ignore[arg-type]
+        if run.is_first:
+            _show_seeds(records, out, as_json)
+        return
+    record = train_recipe(recipe, opened.bags, run, if_exists=if_exists).training
+    if not run.is_first:
+        return
+    best = record.best_epoch
+    of = "validation" if record.validation_bags else "training"
+    if isinstance(best, int):
+        trained = f"Trained for {plural(record.epochs, 'epoch')}; best epoch {best} ("
+    else:
+        epochs = plural(record.epochs, "epoch")
+        trained = (
+            f"Trained {len(best)} networks for {epochs} in all; best epochs {', '.join(map(str, best))} (mean "
+        )
+    sentence = f"{trained}{of} {record.criterion_name} {record.criterion:.4f}). Model: {out}"
+    show_result({**record.model_dump(mode="json"), "out": str(out)}, sentence, as_json)
+    for note in _notes(record):
+        say(f"Note: {note}.", err=True)
 
 
 def _show_seeds(records: list[TrainingRecord], out: Path, as_json: bool) -> None:

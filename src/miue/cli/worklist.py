@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from miue.cli.given_predictions import read_given
-from miue.cli.options import OUTPUT, AsJson, ClassNames, GivenPredictions, Instances, OverwriteFile
+from miue.cli.flags import takes_settings
+from miue.cli.options import AsJson, GivenPredictions, Overwrite
 from miue.cli.outputs import keeps_inputs, locks_out
-from miue.cli.shift_warning import warn_of_shift
+from miue.cli.predictions import read_given, warn_of_shift
 from miue.common.outputs import refuse_existing
-from miue.common.text import ResultTable, plural, say, say_json
+from miue.common.text import OUTPUT, ResultTable, plural, say, say_json
 
-LIMITS = "Limits"
+if TYPE_CHECKING:
+    from miue.calibration.reasons import Limits
+    from miue.predictions.settings import TableSettings
 
 
+@takes_settings(table="miue.predictions.settings:TableSettings", limits="miue.calibration.reasons:Limits")
 @keeps_inputs
 @locks_out
 def worklist(
@@ -29,40 +32,12 @@ def worklist(
             rich_help_panel=OUTPUT,
         ),
     ],
-    instances: Instances = None,
-    classes: ClassNames = None,
-    min_probability: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help="In between classes: predicted class less probable than this.",
-            rich_help_panel=LIMITS,
-        ),
-    ] = None,
-    max_epistemic: Annotated[
-        float | None,
-        typer.Option(min=0, help="Model unsure: mutual information above this, in nats.", rich_help_panel=LIMITS),
-    ] = None,
-    max_distance: Annotated[
-        float | None, typer.Option(help="Far from training data: distance above this.", rich_help_panel=LIMITS)
-    ] = None,
-    min_patches: Annotated[
-        int | None, typer.Option(min=0, help="Few instances: fewer than this.", rich_help_panel=LIMITS)
-    ] = None,
-    quantile: Annotated[
-        float,
-        typer.Option(
-            min=0.5,
-            max=1,
-            help="Quantile of the validation bags that replaces each limit not set.",
-            rich_help_panel=LIMITS,
-        ),
-    ] = 0.95,
+    table: TableSettings,
+    limits: Limits,
     show: Annotated[
         int, typer.Option(min=0, help="Rows to print; the file has all.", rich_help_panel=OUTPUT)
     ] = 20,
-    overwrite: OverwriteFile = False,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """List the bags to review first, with reasons.
@@ -75,19 +50,18 @@ def worklist(
 
     Example: miue worklist predictions --out worklist.csv
     """
-    from miue.calibration.reasons import Limits
     from miue.calibration.worklist import limits_file, write_worklist
     from miue.calibration.worklist import worklist as make_worklist
 
     for path in (out, limits_file(out)):
         refuse_existing(path, overwrite=overwrite)
-    given = read_given(predictions, instances, classes)
-    made = make_worklist(given, Limits(min_probability, max_epistemic, max_distance, min_patches, quantile))
+    given = read_given(predictions, table.instances, table.classes)
+    made = make_worklist(given, limits)
     write_worklist(out, made)
     first = sum(row["look"] == "first" for row in made.rows)
     if as_json:
-        limits = {"limits": made.judged, **({"flags": made.flags} if made.flags else {})}
-        say_json({"slides": len(made.rows), "first": first, "rows": made.rows, **limits, "out": str(out)})
+        judged = {"limits": made.judged, **({"flags": made.flags} if made.flags else {})}
+        say_json({"slides": len(made.rows), "first": first, "rows": made.rows, **judged, "out": str(out)})
     else:
         patients = [row["patient"] for row in made.rows if row.get("patient")]
         worklist_table(made.rows[:show], with_patients=len(patients) > len(set(patients))).show()

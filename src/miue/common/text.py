@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
+LABELS, MODEL, TRAINING, RULES, OUTPUT, RUNNING = (
+    *("Labels and splits", "Model", "Training"),
+    *("Rules", "Output", "Running"),
+)
+"""Headings of settings in help."""
+
 LONGEST_TEXT = 300
 """Characters of a library's message, or of names in a file, that are passed on."""
 

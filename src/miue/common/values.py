@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import abc
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from enum import Enum
@@ -54,16 +54,15 @@ A_LIST = ("'str' instances are not allowed as a Sequence value", "an instance of
 """What pydantic says where several values are wanted."""
 
 
-def checked(*, leave: Collection[str] = (), place: Callable[[str], str | None] | None = None) -> Callable[[F], F]:
+def checked(*, leave: Collection[str] = ()) -> Callable[[F], F]:
     """Return a decorator that checks the arguments of a public function by the annotations of its parameters.
 
     Args:
         leave: parameters that the function checks itself.
-        place: returns how a keyword that is no parameter of the function is passed to it, None where it is not.
 
     Raises:
-        ConfigError: of the function that is decorated: an argument of another type, or one that has a place
-            elsewhere.
+        ConfigError: of the function that is decorated: an argument of another type, or one that is among its
+            settings.
 
     >>> @checked()
     ... def draw(seed: int = 0) -> int:
@@ -81,9 +80,7 @@ def checked(*, leave: Collection[str] = (), place: Callable[[str], str | None] |
             try:
                 bound = signature.bind(*args, **kwargs)
             except TypeError:
-                for name in kwargs.keys() - signature.parameters:
-                    if where := place and place(name):
-                        raise _misplaced(function, name, where) from None
+                _refuse_settings(function, kwargs.keys() - signature.parameters)
                 return function(*args, **kwargs)  # says itself which argument is missing or unknown
             for name, annotation in types_of(function).items():
                 if name in bound.arguments and name not in leave:
@@ -95,14 +92,17 @@ def checked(*, leave: Collection[str] = (), place: Callable[[str], str | None] |
     return decorate
 
 
-def _misplaced(function: Callable[..., Any], name: str, where: str) -> ConfigError:
-    """Return the error for a keyword that is passed in another way."""
-    return ConfigError(
-        item=f"argument {name!r} of {function.__name__}()",
-        wanted="one that this function has",
-        got="a setting of the training, or an option of a part",
-        fix=f"pass {where}",
-    )
+def _refuse_settings(function: Callable[..., Any], names: Collection[str]) -> None:
+    """Raise where an argument that a function does not have is one of its settings, perhaps by another name."""
+    for kind in _options(types_of(function).get("settings", Any)):
+        for name in names if hasattr(kind, "other_names") else ():
+            if (meant := kind.other_names.get(name, name)) in kind.model_fields:
+                raise ConfigError(
+                    item=f"argument {name!r} of {function.__name__}()",
+                    wanted="one that this function has",
+                    got="one of its settings",
+                    fix=f"pass settings={{{meant!r}: …}}",
+                )
 
 
 def check_fields(record: Any) -> None:
@@ -136,28 +136,27 @@ def check_value(item: str, value: Any, annotation: Any) -> Any:
     try:
         return adapter.validate_python(plain(value))
     except ValidationError as error:
-        raise refusal(item, error, annotation) from error
+        raise refusal(item, error.errors(), annotation, value) from error
 
 
-def refusal(item: str, error: ValidationError, annotation: Any = Any) -> ConfigError:
-    """Return what to say of a value that pydantic refuses: of the innermost entry that does not fit."""
-    problems = error.errors()
+def refusal(item: str, problems: abc.Sequence[Mapping[str, Any]], annotation: Any, value: Any) -> ConfigError:
+    """Return what to say of a value in which pydantic finds problems: of the innermost entry that does not fit."""
     depth = max(sum(isinstance(step, int) for step in problem["loc"]) for problem in problems)
     deepest = [p for p in problems if sum(isinstance(step, int) for step in p["loc"]) == depth]
     at, got, options = deepest[0]["loc"], deepest[0]["input"], _options(annotation)
-    choices = [choice for option in options if get_origin(option) is Literal for choice in get_args(option)]
+    inner = [kind for option in options if get_origin(option) in (*SEVERAL, tuple) for kind in get_args(option)]
+    choices = [choice for one in [*options, *inner] if get_origin(one) is Literal for choice in get_args(one)]
     if choices and isinstance(got, str):
         return unknown_name(item, got, map(str, choices))
-    if at and any(get_origin(option) in (abc.Mapping, dict) for option in options):
-        item, at = f"{item}[{at[0]!r}]", at[1:]
+    for key in [step for step in at if isinstance(value, Mapping) and step in value]:
+        item, at = f"{item}[{key!r}]", at[at.index(key) + 1 :]
     said = [problem["msg"].removeprefix("Input should be ").removeprefix("Input is not ") for problem in deepest]
     wanted = ["a list" if words in A_LIST else words.partition(" for <class")[0] for words in said]
-    kinds = [*options, *(kind for option in options if get_origin(option) in SEVERAL for kind in get_args(option))]
     return ConfigError(
         item=item + "".join(f", entry {step}" for step in at if isinstance(step, int)),
         wanted=" or ".join(dict.fromkeys([*wanted, *(["None"] if not depth and NoneType in options else [])])),
         got=repr(got) if is_option(plain(got)) else f"a value of type {type(got).__name__}",
-        fix=next((kind.made_by for kind in kinds if hasattr(kind, "made_by")), "change the value"),
+        fix=next((kind.made_by for kind in [*options, *inner] if hasattr(kind, "made_by")), "change the value"),
     )
 
 
@@ -293,8 +292,8 @@ def _asked(annotation: Any) -> Any:
     if origin in SEVERAL:
         return abc.Sequence[_asked(inner[0])]  # type: ignore[misc]
     if origin is tuple:
-        kinds = tuple(one if one is Ellipsis else _asked(one) for one in inner)
-        return Annotated[tuple[kinds], Strict(False)]  # type: ignore[valid-type]
+        kinds: Any = tuple(one if one is Ellipsis else _asked(one) for one in inner)
+        return Annotated[tuple[kinds], Strict(False)]
     if not isinstance(annotation, type) or origin or annotation.__module__ in ("builtins", "typing"):
         return annotation
     if issubclass(annotation, Enum | Path):

@@ -72,11 +72,9 @@ def calibrate_model(
     with in_parts as folder:  # instances are written and read part by part
         return calibrate(
             stream.collect_bags() if folder is None else stream.save(Path(folder) / "predictions"),
-            **vars(goals),
             like=like,
-            bags_of_patient=bags_of_patient,
-            seed=seed,
-            made_from=made_from,
+            settings={"bags_of_patient": bags_of_patient, "seed": seed, "made_from": made_from},
+            **vars(goals),
         )
 
 

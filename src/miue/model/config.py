@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_serializer
@@ -12,6 +12,8 @@ from miue.bags.augmentation import Augmentation
 from miue.common.errors import ConfigError, ModelError
 from miue.common.parts import METHODS, NETWORKS
 from miue.common.seeds import derive_seed
+from miue.common.settings import Settings
+from miue.common.text import TRAINING
 from miue.common.torch_state import own_torch_state
 from miue.common.values import Option
 from miue.methods import DeepEnsemble, Method
@@ -153,40 +155,62 @@ def _check_saved_member(member: str, *, trust: bool) -> None:
         saved_part("method", member.rpartition(":")[2], member, "", trust=True)
 
 
-class TrainingConfig(BaseModel):
-    """How a model is trained; settings without a default follow from the size of the data (``settings_by_size``).
+BY_SIZE = "; by default by the size of the data"
+Count = Annotated[int, Field(ge=1)]
+Patience = Annotated[int, Field(ge=0)]
 
-    Reference: Liu & Ji 2024, Appendix D.3.
-    """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+class TrainingSettings(Settings):
+    """How a model is trained; what is None follows from the size of the data (``settings_by_size``)."""
 
-    seed: int = Field(default=42, ge=0, lt=2**63, description="seed of initial weights, bag order and dropout")
-    max_epochs: int = Field(ge=1, description="epochs at most")
-    learning_rate: float = Field(default=1e-4, gt=0, description="of Adam, at the start")
-    weight_decay: float = Field(default=1e-5, ge=0, description="on weights, not on biases or norms")
-    bags_per_update: int = Field(ge=1, description="bags that share one update")
+    model_config = ConfigDict(allow_inf_nan=False)
+    heading = TRAINING
+
+    seed: int = Field(
+        default=42, ge=0, lt=2**63, description="Random seed of initial weights, bag order and dropout."
+    )
+    max_epochs: Count | None = Field(default=None, description=f"Epochs at most{BY_SIZE}.")
+    learning_rate: float = Field(default=1e-4, gt=0, description="Learning rate of Adam, at the start.")
+    weight_decay: float = Field(default=1e-5, ge=0, description="Weight decay, not on biases or norms.")
+    bags_per_update: Count | None = Field(default=None, description=f"Bags that share one update{BY_SIZE}.")
     class_balanced: bool = Field(
         default=False,
-        description="an epoch takes as many bags of each class, not each bag once; validation counts classes",
+        description="An epoch takes as many bags of each class, not each bag once; validation counts classes.",
     )
     augmentation: Augmentation = Field(
         default="none",
-        description="of images in training; rotate-flip: each is rotated by quarter turns and mirrored at random, "
-        "anew in each epoch",
+        description="Augmentation of images in training; rotate-flip: each is rotated by quarter turns and "
+        "mirrored at random, anew in each epoch.",
     )
     precision: Precision = Field(
-        default="float32", description="of the encoder in training; bf16-mixed is faster where a device has it"
+        default="float32",
+        description="Precision of the encoder in training; bf16-mixed is faster where a device has it.",
     )
-    lr_factor: float = Field(default=0.5, gt=0, lt=1, description="learning rate is multiplied with this")
-    lr_patience: int = Field(ge=0, description="epochs without improvement before that")
-    stop_patience: int = Field(ge=1, description="epochs without improvement before training ends")
+    lr_factor: float = Field(default=0.5, gt=0, lt=1, description="Factor by which the learning rate is reduced.")
+    lr_patience: Patience | None = Field(
+        default=None, description=f"Epochs without improvement before the learning rate is reduced{BY_SIZE}."
+    )
+    stop_patience: Count | None = Field(
+        default=None, description=f"Epochs without improvement before training ends{BY_SIZE}."
+    )
     validation_fraction: float = Field(
         default=0.2,
         ge=0,
         lt=1,
-        description="share of bags held out to stop by where there are no validation bags; 0: train on all",
+        description="Share of bags held out to stop by where there are no validation bags; 0: train on all.",
     )
+
+
+class TrainingConfig(TrainingSettings):
+    """How a model was trained: settings with a value for each.
+
+    Reference: Liu & Ji 2024, Appendix D.3.
+    """
+
+    max_epochs: Count = Field(description="Epochs at most.")
+    bags_per_update: Count = Field(description="Bags that share one update.")
+    lr_patience: Patience = Field(description="Epochs without improvement before the learning rate is reduced.")
+    stop_patience: Count = Field(description="Epochs without improvement before training ends.")
 
 
 @own_torch_state(trains=True)

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic import ValidationError
 from torch import nn
 
 from miue.bags.dataset import BagDataset
-from miue.common.errors import ConfigError, lacking, unknown_name, wrong_type
+from miue.common.errors import ConfigError, lacking, wrong_type
 from miue.common.values import Option, check_value, several
 from miue.methods import Method
 from miue.model.config import Component, ModelConfig, TrainingConfig, part_of_members
@@ -49,35 +48,6 @@ OTHER_NAMES = {
     "random_state": "seed",
 }
 """Settings and options by what other tools call them, for messages."""
-
-
-def known_name(name: str) -> str | None:
-    """Return the setting or option that a name means; None for what is neither a setting nor its other name."""
-    return name if name in TrainingConfig.model_fields else OTHER_NAMES.get(name)
-
-
-def place_of(name: str) -> str | None:
-    """Return how a setting or an option is passed to ``train``, also by another name; None where it is neither.
-
-    >>> place_of("epochs"), place_of("network.hidden"), place_of("colour")
-    ("settings={'max_epochs': …}", "options={'network.hidden': …}", None)
-    """
-    meant = known_name(name) or name
-    if meant in TrainingConfig.model_fields:
-        return f"settings={{{meant!r}: …}}"
-    return f"options={{{meant!r}: …}}" if meant.partition(".")[0] in KINDS and "." in meant else None
-
-
-def place_in_recipe(name: str) -> str | None:
-    """Return how it is passed to what takes a recipe.
-
-    >>> place_in_recipe("lr")
-    "recipe=Recipe(settings={'learning_rate': …})"
-    """
-    if name in Recipe.__dataclass_fields__:
-        return f"recipe=Recipe({name}=…)"
-    where = place_of(name)
-    return where and f"recipe=Recipe({where})"
 
 
 @dataclass(frozen=True)
@@ -118,15 +88,6 @@ class Recipe:
         """Return the same recipe with another seed."""
         return replace(self, settings={**self.settings, "seed": seed})
 
-    @property
-    def validation_fraction(self) -> float:
-        """Share of the bags held out to stop by, where there are no validation bags.
-
-        Raises:
-            ConfigError: a setting that does not exist, or whose value is out of range.
-        """
-        return self._config(1, 1).validation_fraction
-
     def training_config(self, bags: BagDataset) -> TrainingConfig:
         """Return how the model is trained on these bags: as specified, else by their number and size.
 
@@ -136,36 +97,8 @@ class Recipe:
         """
         if not len(bags):
             raise lacking("the bags to train on", "at least one", "choose bags to train on")
-        return self._config(len(bags), int(bags.sizes.sum()))
-
-    def _config(self, bags: int, instances: int) -> TrainingConfig:
-        """Return the settings for so many bags and instances.
-
-        Raises:
-            ConfigError: a setting does not exist or its value is out of range.
-        """
-        for key in self.settings:
-            if key not in TrainingConfig.model_fields:
-                known = {*TrainingConfig.model_fields, *OTHER_NAMES.values()} if key in OTHER_NAMES else None
-                if (kind := key.partition(".")[0]) in KINDS:
-                    raise ConfigError(
-                        item=f"setting {key!r}",
-                        wanted="a setting of the training",
-                        got=f"an option of the {kind}",
-                        fix=f"pass it among the options: options={{{key!r}: …}}",
-                    )
-                raise unknown_name("setting", key, known or TrainingConfig.model_fields, OTHER_NAMES.get(key))
-        try:
-            return TrainingConfig(**{**settings_by_size(bags, instances), **self.settings})
-        except ValidationError as error:
-            first = error.errors()[0]
-            name = ".".join(map(str, first["loc"]))
-            raise ConfigError(
-                item=f"training setting {name!r}",
-                wanted=first["msg"].removeprefix("Input should be ").split(",")[0],
-                got=repr(first["input"]),
-                fix="change the value",
-            ) from error
+        defaults = settings_by_size(len(bags), int(bags.sizes.sum()))
+        return TrainingConfig.of({**defaults, **self.settings})
 
     def model_config(self, instance_shape: tuple[int, ...]) -> ModelConfig:
         """Return what the model is made of, for instances of this shape.

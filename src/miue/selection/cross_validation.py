@@ -25,7 +25,7 @@ from miue.common.values import checked
 from miue.evaluation import evaluate
 from miue.io.splits.files import write_splits
 from miue.io.splits.splits import Splits
-from miue.model.recipe import Recipe, place_in_recipe
+from miue.model.recipe import Recipe
 from miue.predictions.folder import read_predictions
 from miue.selection.summaries import FoldShares, Summaries, Summary, Value, summarize
 from miue.training.fit import Run
@@ -41,7 +41,7 @@ DEFAULT = Recipe()
 REMOVE = "remove the file; the same command evaluates this run again"
 
 
-@checked(place=place_in_recipe)
+@checked()
 def cross_validate(
     bags: BagDataset,
     splits: Splits,

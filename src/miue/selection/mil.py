@@ -15,13 +15,14 @@ from miue.common.files import read_json, write_json
 from miue.common.seeds import derive_seed
 from miue.common.tasks import Executor, Task, run_tasks, shares_shown
 from miue.common.text import PrintsAsTable, ResultTable, bar
-from miue.common.values import Option, checked
+from miue.common.values import checked
 from miue.evaluation import Auc
 from miue.evaluation.intervals import LEVEL
 from miue.model.part import PartLike, find_part
-from miue.model.recipe import DEFAULT_ENCODER, DEFAULT_METHOD, DEFAULT_NETWORK, Recipe
+from miue.model.recipe import Recipe
 from miue.selection.mil_bags import MIL_TESTS
 from miue.training.fit import Run
+from miue.training.settings import TrainSettings
 from miue.training.train import train_recipe
 
 SETTINGS = {"max_epochs": 30, "learning_rate": 1e-3, "bags_per_update": 8, "lr_patience": 5, "stop_patience": 10}
@@ -115,19 +116,16 @@ class MILCheck(PrintsAsTable):
 
 @checked()
 def check_mil(
-    network: PartLike = DEFAULT_NETWORK,
-    method: PartLike = DEFAULT_METHOD,
-    encoder: PartLike = DEFAULT_ENCODER,
+    network: PartLike | None = None,
+    method: PartLike | None = None,
+    encoder: PartLike | None = None,
     *,
     tests: Sequence[str] = tuple(MIL_TESTS),
     train_bags: int = 1200,
     test_bags: int = 1000,
     seeds: Sequence[int] = (42,),
-    options: Mapping[str, Option] | None = None,
-    settings: Mapping[str, Any] | None = None,
-    jobs: int = 1,
     progress: bool = True,
-    device: str = "auto",
+    settings: TrainSettings | Mapping[str, Any] | None = None,
 ) -> MILCheck:
     """Return whether a network with a method learns that a bag is positive because of what it contains.
 
@@ -146,33 +144,32 @@ def check_mil(
         train_bags: bags of each training, at least 8; a quarter as many are drawn to stop by.
         test_bags: bags of each test set, at least ``FEWEST_TEST_BAGS``.
         seeds: one training for each; a seed fixes the bags, too.
-        options: as ``train`` takes them.
-        settings: likewise, for those that differ from ``SETTINGS``.
-        jobs: trainings at a time; several run in processes of their own, which share the cores equally.
         progress: show a bar with the time left.
-        device: likewise.
+        settings: as ``train`` takes them, those that differ from ``SETTINGS``; trainings are the jobs.
 
     Raises:
         ConfigError: a name, option, setting, or number of bags or jobs that cannot be, no seed, or a part that
             other processes cannot build although there are several jobs.
     """
     _check_arguments(tests, train_bags, test_bags, seeds)
-    recipe = Recipe(network, method, encoder, options or {}, (), {**SETTINGS, **(settings or {})})
+    given = settings.given() if isinstance(settings, TrainSettings) else settings or {}
+    chosen = TrainSettings.of({**SETTINGS, **given}, network=network, method=method, encoder=encoder)
+    recipe, executor = replace(chosen.recipe(), distances=()), chosen.to_executor()
     trainings = [
-        {"test": name, "seed": seed, "train_bags": train_bags, "test_bags": test_bags, "device": device}
+        {"test": name, "seed": seed, "train_bags": train_bags, "test_bags": test_bags, "device": chosen.device}
         for name in tests
         for seed in seeds
     ]
-    if jobs == 1:
+    if executor.is_local:
         pairs = _one_after_another(recipe, trainings, progress)
     else:
-        pairs = _side_by_side(recipe, trainings, jobs, progress)
+        pairs = _side_by_side(recipe, trainings, executor, progress)
     results = []
     for number, test in enumerate(MIL_TESTS[name] for name in tests):
         of_seeds = pairs[number * len(seeds) : (number + 1) * len(seeds)]
         as_trained, shifted = (Auc.over_seeds(values) for values in zip(*of_seeds, strict=True))
         results.append(MILTestResult(test.name, test.shift, as_trained, shifted))
-    names = [find_part(kind, part).name for kind, part in (("network", network), ("method", method))]
+    names = [find_part(kind, part).name for kind, part in (("network", chosen.network), ("method", chosen.method))]
     return MILCheck(names[0], names[1], train_bags, tuple(seeds), tuple(results))
 
 
@@ -202,10 +199,11 @@ def _one_after_another(recipe: Recipe, trainings: Sequence[dict[str, Any]], prog
     return pairs
 
 
-def _side_by_side(recipe: Recipe, trainings: Sequence[dict[str, Any]], jobs: int, progress: bool) -> list[Pair]:
+def _side_by_side(
+    recipe: Recipe, trainings: Sequence[dict[str, Any]], executor: Executor, progress: bool
+) -> list[Pair]:
     """Return the AUCs of each training; the bar moves by trainings."""
-    executor = Executor("processes", jobs)
-    recipe.check_importable(f"--jobs {jobs}")
+    recipe.check_importable(f"executor {executor.kind!r}")
     described = recipe.to_json()
     with TemporaryDirectory(prefix="miue-") as folder:
         tasks = []

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from torch import Tensor
 
@@ -21,26 +20,19 @@ from miue.common.devices import torch_device
 from miue.common.errors import ConfigError, DataError, first_repeated, repeated
 from miue.common.files import read_json, write_json
 from miue.common.locks import locked
-from miue.common.tasks import LOCAL, Executor, Task, reporting_part, run_tasks
+from miue.common.tasks import Task, reporting_part, run_tasks
 from miue.common.text import say, tracked
 from miue.common.third_party import noting_when
 from miue.common.torch_state import own_torch_state
-from miue.common.values import Option, checked, several
+from miue.common.values import checked
 from miue.io.splits.files import write_splits
 from miue.methods import Method
 from miue.model.config import TrainingConfig, build_method, member_seeds
-from miue.model.feature_scores import DistanceLike, fit_distances
+from miue.model.feature_scores import fit_distances
 from miue.model.model import Model
 from miue.model.part import PartLike
 from miue.model.predict import BATCH_INSTANCES
-from miue.model.recipe import (
-    DEFAULT_DISTANCES,
-    DEFAULT_ENCODER,
-    DEFAULT_METHOD,
-    DEFAULT_NETWORK,
-    Recipe,
-    place_of,
-)
+from miue.model.recipe import DEFAULT_DISTANCES, Recipe
 from miue.model.training_bags import TrainingBags
 from miue.networks import say_if_slow
 from miue.predictions.provenance import TrainingRecord
@@ -59,6 +51,7 @@ from miue.training.plan import (
     warn_of_untrained_classes,
 )
 from miue.training.run_folder import LAST, MEMBER, MEMBERS, IfExists, is_finished, open_run, write_model
+from miue.training.settings import TrainSettings
 from miue.training.trackers import Tracking, check_trackers
 
 HOLD_OUT = "to hold out a share of the bags, pass settings={'validation_fraction': 0.2}"
@@ -68,29 +61,19 @@ NONE_HELD_OUT = (
 )
 
 
-@checked(leave=("distances",), place=place_of)
+@checked()
 def train(
     bags: BagDataset | Sequence[np.ndarray | Tensor],
     labels: LabelSequence | None = None,
     *,
     validation: BagDataset | None = None,
-    network: PartLike = DEFAULT_NETWORK,
-    method: PartLike = DEFAULT_METHOD,
-    encoder: PartLike = DEFAULT_ENCODER,
-    options: Mapping[str, Option] | None = None,
-    distances: Sequence[DistanceLike] = DEFAULT_DISTANCES,
-    settings: Mapping[str, Any] | None = None,
+    network: PartLike | None = None,
+    method: PartLike | None = None,
+    encoder: PartLike | None = None,
     out: Path | str | None = None,
     if_exists: IfExists = "refuse",
     progress: bool = True,
-    device: str = "auto",
-    devices: int = 1,
-    nodes: int = 1,
-    trackers: Sequence[str] = (),
-    callbacks: Sequence[Callback] = (),
-    logger: Logger | Sequence[Logger] | None = None,
-    trainer_options: Mapping[str, Option] | None = None,
-    executor: Executor = LOCAL,
+    settings: TrainSettings | Mapping[str, Any] | None = None,
 ) -> Model:
     """Train a model on labeled bags.
 
@@ -101,29 +84,19 @@ def train(
             validation split, else a stratified share is held out.
         network: a name of ``miue.NETWORKS``, an import path "package.module:Class", a class or factory, whose
             parameters ``encoder`` (or ``in_features``) and ``num_classes`` are filled in, or a module; a plain
-            ``nn.Module`` maps one bag (n, D) to logits (C,).
-        method: likewise, of ``miue.METHODS``; ``network`` is filled in.
-        encoder: likewise, of ``miue.ENCODERS``; ``instance_shape`` is filled in; or "auto" for the one that suits
-            the data, none where a plain module takes features.
-        options: "network.hidden", "method.routing" and the like.
-        distances: names of ``miue.DISTANCES`` or classes, fitted after training.
-        settings: fields of ``TrainingConfig``, such as seed, max_epochs and learning_rate.
+            ``nn.Module`` maps one bag (n, D) to logits (C,). "attention" by default.
+        method: likewise, of ``miue.METHODS``; ``network`` is filled in. "mirel" by default.
+        encoder: likewise, of ``miue.ENCODERS``; ``instance_shape`` is filled in; or "auto", the default, for the
+            one that suits the data, none where a plain module takes features.
         out: folder for checkpoints, log and the model; None writes nothing.
-        if_exists: what to do where ``out`` holds a run; a resume takes the options it was started with, or another
-            max_epochs: a larger one trains on, to what it would have become, a smaller one ends it where it is.
+        if_exists: what to do where ``out`` holds a run; a resume takes the settings it was started with, or
+            another max_epochs: a larger one trains on, to what it would have become, a smaller one ends it there.
             It may have other distances, which are fitted without training again.
         progress: show a bar with the time left.
-        device: "auto", "cpu", "gpu", or torch's own such as "cuda:1".
-        devices: how many of this kind on each machine. Each has a process of its own, which runs the whole script;
-            they share the bags of every update, and end at the weights of one process but for rounding, dropout
-            and batch norm, whose statistics are those of each process's bags. The model that other processes than
-            the first return has no distances and is not saved.
-        nodes: machines, each of which runs the script, started by torchrun or srun.
-        trackers: "tensorboard", "mlflow", "wandb": loggers of Lightning by name, which write into ``out``.
-        callbacks: Lightning's, called in the training of each network; their state is part of its checkpoints.
-        logger: one of Lightning's loggers or several, which get the values of each epoch.
-        trainer_options: arguments of Lightning's Trainer, such as gradient_clip_val; see ``TRAINER_OPTIONS``.
-        executor: where the members of an ensemble are trained, such as ``Executor("processes", 2)``.
+        settings: all else, ``TrainSettings`` or its fields by name, such as {"max_epochs": 50, "device": "cpu",
+            "options": {"network.hidden": 128}, "distances": ()}. With several devices, each has a process of its
+            own, which runs the whole script, and the model that other processes than the first return has no
+            distances and is not saved.
 
     Raises:
         ConfigError: labels beside a dataset; a name, option or setting that does not exist; a part that cannot be
@@ -133,20 +106,9 @@ def train(
         StorageError: ``out`` is taken, in use by another process, or cannot be written.
     """
     dataset = BagDataset.of(bags, labels)
-    recipe = Recipe(network, method, encoder, options or {}, distances, settings or {})
-    run = Run(
-        None if out is None else Path(out),
-        progress=progress,
-        accelerator=device,
-        devices=devices,
-        nodes=nodes,
-        tracking=Tracking(tuple(trackers)),
-        callbacks=tuple(callbacks),
-        loggers=() if logger is None else tuple(several(logger) or (logger,)),
-        trainer_options=trainer_options or {},
-        executor=executor,
-    )
-    return train_recipe(recipe, dataset, run, validation=validation, if_exists=if_exists)
+    chosen = TrainSettings.of(settings, network=network, method=method, encoder=encoder)
+    run = chosen.run(None if out is None else Path(out), progress=progress)
+    return train_recipe(chosen.recipe(), dataset, run, validation=validation, if_exists=if_exists)
 
 
 @checked()

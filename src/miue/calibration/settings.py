@@ -1,0 +1,120 @@
+"""What is asked of a calibration, as a command and Python say it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, Strict
+
+from miue.calibration.calibration import CalibrationBags
+from miue.calibration.deferral import DeferralGoal
+from miue.calibration.false_alarms import FalseAlarmGoal
+from miue.calibration.instance_flags import Guarantee, InstanceGoal
+from miue.calibration.needs import Goals
+from miue.calibration.prediction_sets import PredictionSetGoal
+from miue.common.settings import Settings, for_python
+from miue.common.text import RULES, RUNNING
+
+Part = Literal["scaling", "deferral", "sets", "ood"]
+
+
+class CountSettings(Settings):
+    """Which bags count."""
+
+    heading = RULES
+
+    bags_of_patient: Literal["one", "all"] = Field(
+        default="one",
+        description="Bags of each patient to count, if patients are known: one drawn at random, or all.",
+    )
+    seed: int = Field(
+        default=0,
+        ge=0,
+        description="Random seed of the bags that choose deferral thresholds, and of those drawn of patients.",
+        json_schema_extra={"heading": RUNNING},
+    )
+    made_from: CalibrationBags = for_python(
+        CalibrationBags(), "Which bags these are, as far as predictions do not say it."
+    )
+    allow_training_bags: bool = for_python(
+        False, "Calibrate although the model was trained on some of these bags: no guarantee holds."
+    )
+
+
+class BagRuleSettings(CountSettings):
+    """What is asked of the rules for bags."""
+
+    max_error: float = Field(default=0.05, description="Largest share of wrong predictions among accepted bags.")
+    confidence: float = Field(default=0.9, description="Confidence that this error is not exceeded.")
+    measure: str | None = Field(
+        default=None,
+        description="Uncertainty by which bags are deferred for review; by default error_probability if "
+        "available, else least_confidence.",
+    )
+    coverage: float = Field(default=0.9, description="Probability that a prediction set has the true label.")
+    prediction_set: Literal["lac", "aps"] = Field(
+        default="lac", description="Kind of prediction sets: lac (smallest) or aps (adaptive)."
+    )
+    per_class: bool = Field(default=False, description="Reach the coverage for each class.")
+    false_alarms: float = Field(default=0.05, description="Largest share of in-distribution bags called OOD.")
+    ood_score: str | None = Field(
+        default=None,
+        description="Score that is compared with the OOD threshold; by default combined_mean or knn_mean if "
+        "available, else vacuity or similar.",
+    )
+    ood_confidence: float | None = Field(
+        default=None,
+        description="Confidence that the share of false alarms holds; by default it holds on average.",
+    )
+    without: Annotated[tuple[Part, ...], Strict(False)] = Field(default=(), description="Rule to leave out.")
+
+
+class CalibrateSettings(BagRuleSettings):
+    """What is asked of all rules: the settings of ``miue calibrate``."""
+
+    heading = "Flags of instances"
+
+    instances: Guarantee | None = Field(
+        default=None,
+        description="Also flag instances, with this promise: no flag on a negative bag, few flags on a negative "
+        "bag, a flag on a positive bag, or most positive instances flagged (needs instance labels).",
+    )
+    instance_level: float = Field(
+        default=0.1,
+        description="Largest chance, mean number of flags, or share of misses that the promise allows.",
+    )
+    instance_score: str = Field(
+        default="probability",
+        description="Score of instances, higher where more suspicious: probability, posterior_probability (that "
+        "given the bag), a measure or a distance.",
+    )
+    negative_class: str | None = Field(
+        default=None,
+        description="Class whose bags have negative instances only; by default the model's, or the first.",
+    )
+    allowed_flags: int = Field(
+        default=0, description="For no-false-flag: flags of a negative bag that are allowed."
+    )
+    flags_cap: int = Field(default=10, description="For false-positives: more flags of a bag count as this many.")
+
+    def goals(self) -> Goals:
+        """Return what is asked of the calibration.
+
+        Raises:
+            ConfigError: a number out of its range, or no rule at all.
+        """
+        deferral = DeferralGoal(self.max_error, self.confidence, self.measure)
+        sets = PredictionSetGoal(round(1 - self.coverage, 12), self.prediction_set, self.per_class)
+        alarms = FalseAlarmGoal(self.false_alarms, self.ood_score, self.ood_confidence)
+        flags = None
+        if self.instances is not None:
+            score, negative_class = self.instance_score, self.negative_class
+            allowed, cap = self.allowed_flags, self.flags_cap
+            flags = InstanceGoal(self.instances, self.instance_level, score, negative_class, allowed, cap)
+        return Goals(
+            "scaling" not in self.without,
+            None if "deferral" in self.without else deferral,
+            None if "sets" in self.without else sets,
+            None if "ood" in self.without else alarms,
+            flags,
+        )

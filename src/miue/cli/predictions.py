@@ -1,0 +1,93 @@
+"""Predictions as commands take them, a folder or tables of any tool, and a warning where they differ from "
+"before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from miue.cli.bags import refuse_other_classes
+from miue.common.errors import one_of_two
+from miue.common.text import say
+
+if TYPE_CHECKING:
+    from miue.io.labels.groups import GroupSettings
+    from miue.predictions.folder import Predictions
+    from miue.predictions.table import PredictionTable
+
+
+def read_given(path: Path, instances: Path | None = None, classes: Sequence[str] | None = None) -> Predictions:
+    """Return the predictions in a folder or in tables, and say how the columns of a table were read.
+
+    Raises:
+        ConfigError: a folder beside a table of instances, or --classes that do not name its classes.
+        StorageError, DataError: predictions that cannot be read.
+    """
+    from miue.bags.cells import one_form
+    from miue.bags.classes import check_names_given
+    from miue.predictions.any_table import read_any_tables
+    from miue.predictions.folder import read_predictions
+
+    classes = [*map(one_form, classes or ())]  # as tables are read
+    if path.exists() and not path.is_dir():
+        predictions, recognized = read_any_tables(path, instances, classes)
+        if recognized:
+            say(f"note: {recognized}", err=True)
+        return predictions
+    if instances is not None:
+        raise one_of_two(
+            "a folder of predictions with --instances", fix="pass the bag table instead of the folder"
+        )
+    predictions = read_predictions(path)
+    shard = predictions.provenance.shard
+    if shard is not None:
+        alone = f"{str(path)!r} holds shard {shard.number}/{shard.count} alone, and not the bags of the others"
+        say(f"Note: {alone}; 'miue merge' joins them", err=True)
+    own = predictions.provenance.classes
+    if classes and own:
+        refuse_other_classes(f"{str(path)!r}", own, classes)
+    if classes and not own:
+        check_names_given(classes, predictions.bags.distribution.num_classes, repr(str(path)))
+        named = predictions.provenance.model_copy(update={"classes": tuple(classes)})
+        return replace(predictions, provenance=named)
+    return predictions
+
+
+def groups_of(tables: Sequence[PredictionTable], groups: GroupSettings) -> dict[str, str] | None:
+    """Return the group of each bag of some predictions that the table of groups lists; None where there is "
+    "none."""
+    from miue.io.labels.groups import read_groups
+
+    if groups.groups is None or groups.group_column is None:
+        return None
+    names = list(dict.fromkeys(name for one in tables for name in one.bag_ids.tolist()))
+    patient_of = {
+        name: patient
+        for one in tables
+        if one.patients is not None
+        for name, patient in zip(one.bag_ids.tolist(), one.patients.tolist(), strict=True)
+        if patient
+    }
+    column, id_column = groups.group_column, groups.id_column
+    return read_groups(groups.groups, column, names, id_column=id_column, patient_of=patient_of)
+
+
+ADVICE = {
+    False: "check scanner, stain, focus, features and the mix of cases, and calibrate again if any of these has "
+    "changed",
+    True: "weight the calibration for these bags: miue calibrate RUN STORE --like PREDICTIONS",
+}
+
+
+def warn_of_shift(predictions: Predictions) -> None:
+    """Warn, on the standard error, where the decided bags together differ from the calibration bags."""
+    from miue.calibration import applied_calibration
+
+    shift = predictions.provenance.dataset_shift
+    if shift:
+        say(f"Warning: {shift}. {shift.meaning}: {ADVICE[shift.weighted]}.", err=True)
+        calibration, table = applied_calibration(predictions.provenance), predictions.bags
+        if calibration and (note := calibration.describe_missing_patients(table.patients, len(table))):
+            say(f"Note: {note}", err=True)

@@ -1,0 +1,92 @@
+"""How bags are read, as a command and Python say it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, InstanceOf, Strict
+
+from miue.common.settings import Location, Names, Settings, for_python
+from miue.common.text import LABELS, RUNNING
+from miue.io.labels.label_table import LabelTable
+from miue.io.splits.splits import Splits
+
+
+class LoadSettings(Settings):
+    """What is said of bags beside the path at which they are: labels, splits, columns, and how files are read."""
+
+    heading = LABELS
+
+    labels: Location | InstanceOf[LabelTable] | None = Field(
+        default=None,
+        description="Label table of the bags (CLAM, Patho-Bench, MIREL, STAMP), or folder of <bag>.npy "
+        "(torchmil); ids are text.",
+    )
+    label_column: str | None = Field(default=None, description="Column of the label, if not recognized.")
+    id_column: str | None = Field(default=None, description="Column of the bag's name, if not recognized.")
+    patient_column: str | None = Field(
+        default=None, description="Column of the patient (case_id, patient_id, PATIENT), if not recognized."
+    )
+    patients: Literal["barcodes", "none"] = Field(
+        default="barcodes",
+        description="Patients where no column states them: TCGA barcodes that names begin with, or none.",
+    )
+    slide_table: Location | None = Field(
+        default=None,
+        description="STAMP's table of PATIENT and FILENAME, if the label table has one row per patient.",
+    )
+    classes: Names = Field(default=(), description="Classes in order; the first is the negative one.")
+    splits: Location | InstanceOf[Splits] | None = Field(
+        default=None,
+        description="Splits (CLAM splits_k.csv, Patho-Bench, MIREL .npz, 'miue data split'), or none.",
+    )
+    fold: int = Field(default=0, ge=0, description="Number of the fold of the splits to use, from 0.")
+    instance_labels: Location | None = Field(
+        default=None,
+        description="Table bag_id, instance_label, and instance (from 0) or x, y (level-0 pixels), or folder of "
+        "<bag>.npy; for evaluation only.",
+    )
+    microns_per_pixel: float | None = Field(
+        default=None, description="µm per level-0 pixel, for files with coords in µm (STAMP)."
+    )
+    feature_key: str = Field(
+        default="",
+        description="Table of features to read from lazyslide stores that have several, such as uni_tiles.",
+    )
+    features: Names = Field(
+        default=(),
+        description="Feature columns of a table of instances, names or patterns such as 'f_*'; by default those "
+        "that the model was trained on or, without one, all without a special meaning.",
+    )
+    skip_bad: bool = Field(
+        default=False,
+        description="Leave out bags that cannot be used; list them.",
+        json_schema_extra={"heading": RUNNING},
+    )
+    columns: dict[str, str] = for_python({}, "Names of columns by what they mean: bag_id, label, patient, x, y, …")
+    instance_shape: Annotated[tuple[int, ...], Strict(False)] | None = for_python(
+        None, "Shape that a model takes; else that of most files of a folder."
+    )
+    coords_for: str = for_python(
+        "", "What needs coords, so that bags without them cannot be used; nothing if empty."
+    )
+    check_values: bool = for_python(
+        False, "Read all features once, to detect what is not finite before a split is drawn."
+    )
+    validation_share: float | None = for_python(
+        None,
+        "Draw a split by patient and class with this share to validate on, where the bags have labels and no "
+        "split.",
+    )
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether labels, splits or classes are said beside the bags."""
+        said = (self.labels, self.slide_table, self.splits, self.instance_labels, self.classes or None)
+        return any(one is not None for one in said)
+
+    @property
+    def named_columns(self) -> dict[str, str]:
+        """The columns that are named, by what they mean."""
+        named = {"bag_id": self.id_column, "label": self.label_column, "patient": self.patient_column}
+        return {meaning: name for meaning, name in named.items() if name is not None} | self.columns

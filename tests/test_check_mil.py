@@ -281,9 +281,9 @@ def test_trainings_side_by_side_end_as_one_after_another(monkeypatch: pytest.Mon
 
 
 def test_parts_that_other_processes_cannot_build_are_refused_for_several_jobs() -> None:
-    with pytest.raises(ConfigError, match="(?s)--jobs 2.*another process can import"):
+    with pytest.raises(ConfigError, match="executor .processes.*another process can import"):
         miue.check_mil(nn.Linear(16, 2), "softmax", settings={"jobs": 2}, progress=False)
-    with pytest.raises(ConfigError, match="jobs: expected at least 1"):
+    with pytest.raises(ConfigError, match="jobs: expected greater than or equal to 1"):
         miue.check_mil("mean", "softmax", settings={"jobs": 0})
 
 
@@ -314,7 +314,7 @@ def test_the_command_prints_json_of_every_test() -> None:
     [
         (["--test", "single"], "test of the MIL assumption.*'single-concept'"),
         (["--network", "maxx"], "network.*'max'"),
-        (["--seeds", "a"], "--seeds.*whole numbers"),
+        (["--seeds", "a"], "--seeds.*valid integer.*'a'"),
         (["--set", "epochs=3"], "max_epochs"),
     ],
 )

@@ -141,7 +141,7 @@ def test_a_calibration_that_cannot_be_written_is_refused_before_bags_are_read(
     def read(*_: object, **__: object) -> None:
         raise AssertionError("bags were read, though the calibration cannot be written")
 
-    monkeypatch.setattr("miue.cli.calibrate.open_bags_for", read)
+    monkeypatch.setattr("miue.cli.calibrate.open_bags_of", read)
     monkeypatch.setattr("miue.cli.calibrate.read_given", read)
     (tmp_path / "file").write_text("no folder")
     out = tmp_path / "file" / "rules.json"
@@ -206,8 +206,8 @@ def test_a_table_has_its_labels_by_the_names_of_the_calibration(tmp_path: Path) 
             ["decide", "TABLE", "--calibration", "RUN", "--out", "NEW"],
             "calibration.json': expected an existing",
         ),
-        (["decide", "NOWHERE", "--calibration", "RUN", "--out", "NEW"], "no.csv': expected predictions"),
-        (["decide", "RUN", "--calibration", "RUN", "--out", "NEW"], "expected predictions"),
+        (["decide", "NOWHERE", "--calibration", "RULES", "--out", "NEW"], "no.csv': expected predictions"),
+        (["decide", "RUN", "--calibration", "RULES", "--out", "NEW"], "expected predictions"),
     ],
 )
 def test_what_cannot_be_done_is_said(
@@ -222,7 +222,9 @@ def test_what_cannot_be_done_is_said(
         "NEW": tmp_path / "new",
         "TABLE": tmp_path / "table.csv",
         "NOWHERE": tmp_path / "no.csv",
+        "RULES": tmp_path / "rules.json",
     }
+    Calibration(class_names=("benign", "tumour")).save(places["RULES"])
     places["TABLE"].write_text("bag_id,label,p_1\na,0,0.2\n")
     filled = [str(places.get(word, word)) for word in arguments]
     assert message in fail(*filled)

@@ -163,7 +163,7 @@ def test_the_tables_of_all_parts_are_what_the_registries_say(monkeypatch: pytest
 def test_the_page_of_commands_describes_each_option_and_a_shared_one_once() -> None:
     page = script("generate").commands_page()
     assert page == (DOCS / "cli.md").read_text()
-    assert page.count("- `--labels FILE`: ") == 1 and page.count("- `--like PREDICTIONS`: ") == 1
+    assert page.count("- `--labels PATH`: ") == 1 and page.count("- `--like PREDICTIONS`: ") == 1
     train = page.split("## miue train\n")[1].split("\n## ")[0]
     [shared] = re.findall(r"^- Shared: (.*)$", train, re.M)
     assert "- `--seeds" in train and {"`--labels`", "`--network`"} <= set(shared.split(", "))

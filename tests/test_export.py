@@ -331,7 +331,7 @@ def test_an_export_that_there_is_not_is_refused_with_the_nearest(two_slides: Pre
 
 def test_every_export_is_listed_wherever_exports_are() -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]
-    (option,) = (one for one in commands["predict"].params if "--export" in one.opts)
+    (option,) = (one for one in commands["predict"].flags if "--export" in one.opts)
     page = Path(__file__).resolve().parents[1] / "docs" / "howto" / "python.md"
     assert set(commands["export"].commands) == set(KINDS)
     for name, text in (

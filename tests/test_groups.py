@@ -256,7 +256,7 @@ def test_the_report_command_reads_groups_by_the_names_of_all_bags(tmp_path: Path
     run(*sites, "--group-column", "site", "--id-column", "case", "--store", str(table))
     for options, message in (
         (sites, "'case', 'site'"),
-        (("--group-column", "site"), "--groups with it"),
+        (("--group-column", "site"), "--groups TABLE with it"),
         (("--id-column", "case"), "--store beside it"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -292,7 +292,7 @@ def test_a_table_of_groups_can_name_the_patients_of_bags(tmp_path: Path) -> None
     patients = {"P1-b": "P1", "P2-a": "P2", "P1-a": "P1", "P4-a": "P4"}
     found = {"P1-b": "Leeds", "P2-a": "Cork", "P1-a": "Leeds"}
     assert read_groups(path, "hospital", bags, patient_of=patients) == found
-    with pytest.raises(DataError, match="to name patients, predict with --labels"):
+    with pytest.raises(DataError, match="to name patients, predict with a table of labels"):
         read_groups(path, "hospital", bags)
     path.write_text("slide_id,case_id,hospital\nP2-a,P2,Cork\nelsewhere,P1,Leeds\n")
     assert read_groups(path, "hospital", bags, patient_of=patients) == {"P2-a": "Cork"}
@@ -338,8 +338,8 @@ def test_evaluate_shows_each_group(tmp_path: Path) -> None:
     assert code == 0 and "interval" in shown and "Leeds" in shown
     for options, message in (
         (["--groups", table], "'slide_id', 'site'"),
-        (["--group-column", "site"], "--groups with it"),
-        (["--id-column", "slide_id"], "--groups with it"),
+        (["--group-column", "site"], "--groups TABLE with it"),
+        (["--id-column", "slide_id"], "--groups TABLE with it"),
     ):
         with pytest.raises(ConfigError, match=message):
             CliRunner().invoke(app, ["evaluate", str(tmp_path / "predictions"), *options], catch_exceptions=False)

@@ -99,7 +99,7 @@ class Sample(Settings):
     heading = "Sample"
     count: int = Field(default=3, ge=1, description="A count.")
     is_so: bool = Field(default=False, description="Whether.")
-    names: Names = Field(default=(), description="Names.")
+    words: Names = Field(default=(), description="Words.")
     numbers: Annotated[tuple[int, ...], Strict(False)] = Field(default=(), description="Numbers.")
     place: Location | None = Field(default=None, description="A place.")
     kind: Literal["a", "b"] = Field(default="a", description="A kind.")
@@ -133,8 +133,8 @@ def shown(program: Any, *words: object) -> Any:
     [
         ([], {}),
         (["--count", "5", "--is-so"], {"count": 5, "is_so": True}),
-        (["--names", "a, b"], {"names": ["a", "b"]}),
-        (["--names", "a, b", "--names", "c"], {"names": ["a, b", "c"]}),
+        (["--words", "a, b"], {"words": ["a", "b"]}),
+        (["--words", "a, b", "--words", "c"], {"words": ["a, b", "c"]}),
         (["--numbers", "1,2"], {"numbers": [1, 2]}),
         (["--place", "x", "--kind", "b"], {"place": "x", "kind": "b"}),
         (["--set", "network.width=7", "--set", "count=4"], {"options": {"network.width": 7}, "count": 4}),
@@ -145,9 +145,9 @@ def test_a_flag_is_a_field(words: list[str], given: dict[str, Any], sample: Any)
 
 
 def test_a_file_gives_fields_and_flags_count_before_it(sample: Any, tmp_path: Path) -> None:
-    lines = ["count = 7", "names = ['a']", "[options]", "'network.width' = 9"]
+    lines = ["count = 7", "words = ['a']", "[options]", "'network.width' = 9"]
     (tmp_path / "s.toml").write_text("\n".join(lines))
-    given = {"count": 7, "names": ["a"], "options": {"network.width": 9}}
+    given = {"count": 7, "words": ["a"], "options": {"network.width": 9}}
     assert shown(sample, "--config", tmp_path / "s.toml") == given
     words = ("--count", "8", "--set", "network.depth=2")
     more = given | {"count": 8, "options": {"network.width": 9, "network.depth": 2}}

@@ -243,7 +243,7 @@ def test_push_returns_the_address_at_the_hub_that_is_used(
 
 def test_a_model_comes_back_as_it_went(run: Path, bags: BagDataset, hub: Path, tmp_path: Path) -> None:
     model = miue.Model.load(run)
-    goals = {"deferral": None, "class_names": ["0", "1"], "allow_training_bags": True}
+    goals = {"deferral": None, "class_names": ["0", "1"], "settings": {"allow_training_bags": True}}
     miue.calibrate(model.predict(bags), **goals).save(run / "calibration.json")  # type: ignore[arg-type]
     write_card(run)
     assert push(run, "someone/model") == "https://huggingface.co/someone/model"
@@ -294,7 +294,7 @@ def test_nothing_of_an_earlier_model_stays_in_a_repository(
     run: Path, bags: BagDataset, hub: Path, tmp_path: Path
 ) -> None:
     """With a calibration of other weights, the pulled model would refuse to predict."""
-    goals = {"deferral": None, "class_names": ["0", "1"], "allow_training_bags": True}
+    goals = {"deferral": None, "class_names": ["0", "1"], "settings": {"allow_training_bags": True}}
     calibration = miue.calibrate(miue.Model.load(run).predict(bags), **goals)  # type: ignore[arg-type]
     calibration.save(run / "calibration.json")
     write_card(run)

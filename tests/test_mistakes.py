@@ -103,7 +103,7 @@ def _write_slides(folder: Path) -> None:
         ("evaluate sums.csv", "line 3 of the class probabilities: expected values of at least 0 that sum to 1"),
         ("evaluate names.csv", "pass --classes with the names in the order of the probabilities"),
         ("data tile EMPTY --out NEW", "expected slides in it: .svs"),
-        ("cross-validate STORE --out NEW --seeds 1,1", "expected at least one, each once, got 1, 1"),
+        ("cross-validate STORE --out NEW --seeds 1,1", "--seeds: expected different numbers"),
         ("trian STORE", "Did you mean 'train'?"),
         ("train STORE --out NEW --epochs 5", "--max-epochs"),
         ("cross-validate STORE --out NEW --lr=1e-3", "No such option: --lr"),

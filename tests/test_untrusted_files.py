@@ -20,13 +20,13 @@ import pyarrow as pa
 import pytest
 import torch
 from fast import slow_but
-from miue.cli.given_predictions import read_given
 from pyarrow import parquet
 from safetensors.torch import save_file
 
 from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.bags.ood_flags import OodFlags
+from miue.cli.predictions import read_given
 from miue.common.errors import DataError, MiueError, StorageError
 from miue.common.files import file_sha256, read_json
 from miue.common.nested import read_nested

@@ -325,14 +325,6 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(said: str, tmp_path: 
     )
 
 
-def test_a_path_of_a_command_that_may_not_be_read_is_said_like_any_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "access", lambda path, mode, **_: Path(path) != tmp_path)
-    said = fail("inspect", tmp_path)
-    assert f"'{tmp_path}': expected to read it, got Permission denied; see who may read it" in said
-
-
 def test_weights_that_may_not_be_read_are_not_called_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -323,7 +323,7 @@ def test_a_warning_says_where_it_is_the_empty_sets_that_make_a_list_long() -> No
     assert worklist(with_sets(decided(), many, prediction_sets=SETS)).warning.endswith(
         "a higher coverage, or the new bags differ from the calibration bags"
     )
-    assert "--coverage" not in worklist(with_sets(decided(), few, prediction_sets=SETS)).warning
+    assert "coverage" not in worklist(with_sets(decided(), few, prediction_sets=SETS)).warning
 
 
 def test_a_worklist_never_puts_more_first_than_the_calibration_does(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ class Worklist:
         if calibrated and self._first - empty <= most:
             return (
                 "many prediction sets are empty, as where a model is right more often than the coverage that was "
-                "asked for: calibrate with a higher --coverage, or the new bags differ from the calibration bags"
+                "asked for: calibrate with a higher coverage, or the new bags differ from the calibration bags"
             )
         if calibrated:
             return "the new bags may differ from the calibration bags, or the calibration accepts few bags at all"

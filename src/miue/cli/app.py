@@ -14,7 +14,7 @@ from miue.cli.cross_validate import cross_validate
 from miue.cli.demo import demo
 from miue.cli.evaluate import evaluate
 from miue.cli.export import export_app
-from miue.cli.flags import Command, Commands
+from miue.cli.flags import HELP_NAMES, Command, Commands
 from miue.cli.hub import hub_app
 from miue.cli.inspect import inspect
 from miue.cli.make import data_make
@@ -35,7 +35,7 @@ app = typer.Typer(
     epilog="Start with: miue demo. Or: miue data make digits-bags --out store; miue train store --out run; "
     "miue predict run store --out predictions; miue evaluate predictions.",
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP_NAMES,
     pretty_exceptions_enable=False,
 )
 data_app = typer.Typer(help="Make and pack bag stores, cut slides, draw splits.", no_args_is_help=True)

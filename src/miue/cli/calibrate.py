@@ -211,11 +211,11 @@ def decide(
     from miue.calibration import decide as decide_on
     from miue.predictions.folder import read_predictions
 
+    refuse_existing(out, PREDICTIONS, overwrite=overwrite)
     rules, classes = Calibration.load(calibration), table.classes
     if predictions.is_file() and not classes and rules.class_names != numbered_classes(len(rules.class_names)):
         classes = rules.class_names  # by which the table may have its labels
     given = read_given(predictions, table.instances, classes)
-    refuse_existing(out, PREDICTIONS, overwrite=overwrite)
     decided = decide_on(given, rules)
     decided.save(out, overwrite=overwrite, progress=not quiet)
     decisions = decided.bags.decisions

@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from miue.model.settings import RefitSettings
     from miue.training.settings import TrainSettings
 
+OWN_DEFAULTS = ("max_epochs", "learning_rate", "bags_per_update", "lr_patience", "stop_patience")
+"""Settings whose defaults are not those of training, so that no flag states them; ``--set`` changes them."""
+
 check_app = typer.Typer(help="Run diagnostics on a network and method.", no_args_is_help=True)
 
 
 @check_app.command("mil", cls=Command)
 @takes_settings(
     settings="miue.training.settings:TrainSettings",
-    without=("seed", "distances", "trackers", "devices", "nodes"),
+    without=("seed", "distances", "trackers", "devices", "nodes", "validation_fraction", *OWN_DEFAULTS),
 )
 def check_mil(
     settings: TrainSettings,

@@ -29,11 +29,16 @@ OTHER_FLAGS = {
     "chosen_classes": "--class",
     "distances": "--distance",
     "microns_per_pixel": "--mpp",
+    "names": "--name",
     "options": "--set",
     "table_format": "--format",
     "trackers": "--tracker",
 }
 """Flags that are not called as their field."""
+
+HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+METAVARS = {list[str]: "NAME", Path: "PATH"}
+"""What help shows for the value of a flag, by its type."""
 
 Config = Annotated[
     Path | None,
@@ -50,7 +55,7 @@ def takes_settings(*, without: Sequence[str] = (), **kinds: str) -> Callable[[Ca
     """Return a decorator for a command of which some parameters are settings.
 
     Args:
-        without: fields that have no meaning for this command.
+        without: fields that are no flags of this command.
         kinds: import path "package.module:Class" of the settings by the name of the parameter; it is imported when
             the command is used, not when all commands are listed.
     """
@@ -78,6 +83,7 @@ class Command(TyperCommand):
 
     def __init__(self, *args: Any, help: str | None = None, **options: Any) -> None:
         paragraphs = re.sub(r"(?<!\n)\n(?!\n)", " ", help or "")
+        options["context_settings"] = HELP_NAMES | (options.get("context_settings") or {})
         super().__init__(*args, help=paragraphs, **options)
 
     @cached_property
@@ -187,12 +193,12 @@ def _parameter(kind: type[Settings], name: str) -> inspect.Parameter:
     inner = [kind for one in kinds if get_origin(one) is tuple for kind in get_args(one)]
     choices = [str(choice) for one in [*kinds, *inner] if get_origin(one) is Literal for choice in get_args(one)]
     of_type, is_mapping = _type_of(field.annotation), _is_mapping(field.annotation)
-    default = None if field.default in ("", False, (), {}) else field.default
+    default = None if field.default is False or field.default in ("", (), {}) else field.default
     option = typer.Option(
         OTHER_FLAGS.get(name, f"--{name.replace('_', '-')}"),
         help=f"{field.description}{f' {MANY}' * (of_type == list[str] and not is_mapping)}",
         rich_help_panel=_extra(field).get("heading", owner.heading),
-        metavar="|".join(choices) or ("KEY=VALUE" if is_mapping else "NAME" if of_type == list[str] else None),
+        metavar="|".join(choices) or ("KEY=VALUE" if is_mapping else METAVARS.get(of_type)),
     )
     annotation = Annotated[of_type | None, option]  # type: ignore[valid-type]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -1,5 +1,4 @@
-"""Predictions as commands take them, a folder or tables of any tool, and a warning where they differ from "
-"before."""
+"""Predictions as commands take them, a folder or tables of any tool, and a warning where they have shifted."""
 
 from __future__ import annotations
 
@@ -56,8 +55,7 @@ def read_given(path: Path, instances: Path | None = None, classes: Sequence[str]
 
 
 def groups_of(tables: Sequence[PredictionTable], groups: GroupSettings) -> dict[str, str] | None:
-    """Return the group of each bag of some predictions that the table of groups lists; None where there is "
-    "none."""
+    """Return the group of each bag of some predictions that the table of groups lists; None without a table."""
     from miue.io.labels.groups import read_groups
 
     if groups.groups is None or groups.group_column is None:

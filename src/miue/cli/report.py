@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     groups="miue.io.labels.groups:GroupSettings",
     settings="miue.report.settings:ReportSettings",
     without=(
-        *("labels", "label_column", "patient_column", "slide_table", "splits", "fold", "instance_labels"),
-        "skip_bad",
+        *("labels", "label_column", "patient_column", "patients", "slide_table", "splits", "fold"),
+        *("instance_labels", "skip_bad"),
     ),
 )
 @keeps_inputs

@@ -17,9 +17,9 @@ from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS
 from miue.common.registry import Registry
 from miue.common.tables import read_rows
 from miue.distributions.measures import MEASURES
-from miue.model.config import TrainingConfig
 from miue.model.options import option_parameters
 from miue.model.part import find_part
+from miue.settings import TrainingConfig
 
 COMMANDS = (
     ("demo",),

@@ -37,9 +37,9 @@ from made_slides import predictions_of_two_slides  # noqa: E402
 
 from miue.bags.dataset import BagDataset  # noqa: E402
 from miue.methods import Method  # noqa: E402
-from miue.model.config import TrainingConfig  # noqa: E402
 from miue.predictions import part_writer  # noqa: E402
 from miue.predictions.folder import Predictions  # noqa: E402
+from miue.settings import TrainingConfig  # noqa: E402
 from miue.training.fit import Run, TrainingSummary, fit  # noqa: E402
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background

@@ -318,30 +318,6 @@ def test_an_export_beside_predictions_that_fails_names_the_command_to_write_it(
     assert (tmp_path / "p p" / "heatmap" / "one patch.png").exists()
 
 
-@pytest.mark.long
-def test_predictions_that_lack_exports_name_the_commands_that_write_them(
-    saved_slides: Path, tmp_path: Path
-) -> None:
-    """After a kill between two exports, the same command is refused, and what it names goes through."""
-    both = ("--export", "geojson", "--export", "heatmap,arrays", "--export", "geojson")
-    predict = ("predict", tmp_path / "run", tmp_path / "bags", "--out", saved_slides, *both)
-    said = run(*predict, code=2)
-    assert "got predictions that lack 3 exports (geojson, heatmap, arrays)" in said
-    run("export", "geojson", saved_slides, "--out", saved_slides / "geojson")
-    said = run(*predict, "--slides", "my slides", "--skip-bad", code=2)
-    assert "export geojson" not in said and "write what is missing; or choose another --out" in said
-    commands = [shlex.split(command) for command in re.findall("[\"'](miue export .+? --skip-bad)[\"']", said)]
-    assert [command[2] for command in commands] == ["heatmap", "arrays"]
-    assert commands[0][-3:-1] == ["--slides", "my slides"] and "--slides" not in commands[1]
-    run(*commands[1][1:])
-    command = f"'miue export heatmap {saved_slides} --out {saved_slides / 'heatmap'}' writes what is missing"
-    said = run(*predict, code=2)
-    assert f"got predictions that lack 1 export (heatmap); {command}; or choose another --out" in said
-    run("export", "heatmap", saved_slides, "--out", saved_slides / "heatmap")
-    said = run(*predict, code=2)
-    assert "got predictions with these exports; choose another --out, or pass --overwrite to predict again" in said
-
-
 def test_what_files_tell_of_themselves_is_said_once_by_every_command(tmp_path: Path) -> None:
     for name in "abc":
         made_files.stamp(tmp_path / "features", name, made_files.features_of(4))

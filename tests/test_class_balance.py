@@ -17,8 +17,8 @@ import miue
 from miue.bags.batches import shuffled_batches
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError
-from miue.model.config import TrainingConfig
 from miue.model.defaults import settings_by_size
+from miue.settings import TrainingConfig
 from miue.training.module import EpochSums, TrainingData, validation_weights
 
 BALANCED = TrainingConfig.model_validate({**settings_by_size(30, 90), "class_balanced": True})

@@ -195,7 +195,7 @@ def test_an_error_has_four_parts() -> None:
     assert str(error) == "bag 'a': expected one instance, got none; drop it"
 
 
-@pytest.mark.parametrize("words", [[], ["data"], ["check"]])
+@pytest.mark.parametrize("words", [[], ["data"], ["train"], ["calibrate"], ["report"]])
 def test_help_loads_nothing_heavy(words: list[str]) -> None:
     argv = ["miue", *words, "--help"]
     code = f"import sys; sys.argv = {argv}\nfrom miue.cli import main\ntry:\n    main()\nfinally:\n    "

@@ -286,7 +286,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, [*none, *options]).exit_code == 0
     assert (tmp_path / "none" / "splits.csv").read_text() == (tmp_path / "cv" / "splits.csv").read_text()
     again = CliRunner().invoke(app, [*command[:4], "--seeds", "3,3", "--out", str(tmp_path / "x"), *options])
-    assert isinstance(again.exception, ConfigError) and "different whole numbers" in str(again.exception)
+    assert isinstance(again.exception, ConfigError) and "different numbers" in str(again.exception)
 
 
 @pytest.mark.long

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from made_bags import separable_bags
 
 import miue
-from miue.model.config import TrainingConfig
 from miue.model.defaults import MOST_INSTANCES, settings_by_size
 from miue.model.recipe import Recipe
 from miue.selection import cross_validate
+from miue.settings import TrainingConfig
 from miue.training.plan import Plan
 
 BRIEF = {"max_epochs": 2, "stop_patience": 2}

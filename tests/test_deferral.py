@@ -263,10 +263,10 @@ def test_a_calibration_tells_how_patients_were_counted() -> None:
     names: list[str | None] = [f"patient {i // 2}" for i in range(200)]
     given = of_patients(names, np.ones(200, bool))
     other = CalibrationBags(caveat="the other")
-    drawn = calibrate(given, settings={"made_from": other}).made_from
+    drawn = calibrate(given, made_from=other).made_from
     assert (drawn.bags, drawn.patients, drawn.left_out) == (100, 100, 100)
     assert drawn.caveat == "the other"
-    counted = calibrate(given, settings={"made_from": other, "bags_of_patient": "all"}).made_from
+    counted = calibrate(given, made_from=other, settings={"bags_of_patient": "all"}).made_from
     assert counted.bags == 200
     assert "alike" in counted.caveat
     assert counted.caveat.endswith("; the other")

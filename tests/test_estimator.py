@@ -29,8 +29,8 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.bags.rows import GroupedRows
 from miue.common.errors import ConfigError, DataError, ModelError
-from miue.model.config import TrainingConfig
 from miue.model.recipe import Recipe
+from miue.settings import TrainingConfig
 from miue.sklearn.classifier import MILUncertaintyClassifier
 from miue.training.train import train_recipe
 

@@ -224,7 +224,8 @@ def test_seeds_are_runs_of_their_own_and_a_resume_trains_what_is_missing(tmp_pat
     assert (tmp_path / "runs" / "seed_2" / "config.json").exists()
     run(*seeds, "--overwrite")
     assert (tmp_path / "runs" / "seed_1" / "model.safetensors").stat().st_mtime_ns != kept
-    assert "different whole numbers" in run(*seeds, "--seeds", "1", code=2)
+    twice = ["train", tmp_path / "store", "--seeds", "1,1", *words, "--out", tmp_path / "twice"]
+    assert "the seeds: expected different ones" in run(*twice, code=2)
     alone = ["train", tmp_path / "store", *words, "--out", tmp_path / "one", "--jobs", "2"]
     assert "several seeds are trained by --seeds" in run(*alone, code=2)
     assert not (tmp_path / "one").exists()

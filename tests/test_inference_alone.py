@@ -68,7 +68,7 @@ predictions = Model.load("run").predict(bags.split("validation"), device="cpu")
 miue.evaluate(predictions)
 miue.calibrate(predictions, deferral=miue.DeferralGoal(0.4))
 note("Python")
-miue.train(bags, out="trained", settings={"max_epochs": 1}, progress=False, device="cpu")
+miue.train(bags, out="trained", settings={"max_epochs": 1, "device": "cpu"}, progress=False)
 note("train")
 loaded["trackers"] = [name for name in TRACKERS if name in sys.modules]
 Path("loaded.json").write_text(json.dumps(loaded))

@@ -18,8 +18,8 @@ from miue.cli.inspection import describe
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.io.labels.instance_labels import with_instance_labels
 from miue.io.load import load_bags
-from miue.io.settings import LoadSettings
 from miue.io.tables.long_table import read_long_table
+from miue.settings import LoadSettings
 
 
 @pytest.fixture

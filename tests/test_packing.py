@@ -17,10 +17,11 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, StorageError
 from miue.io.load import load_bags
-from miue.io.splits.draw import VALIDATION_SHARE, make_split
+from miue.io.splits.draw import make_split
 from miue.io.store import pack as packing
 from miue.io.store.pack import pack
 from miue.io.store.store import verify, write_store
+from miue.settings import VALIDATION_SHARE
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from miue.common.errors import ConfigError, MiueError, ModelError, StorageError
 from miue.pathology.patch_encoders import network_encoder, open_encoder, plain_encoder
-from miue.pathology.settings import TileSettings
+from miue.settings import TileSettings
 
 SIDE, WIDTH = 11, 6
 

@@ -208,7 +208,7 @@ def test_cross_validation_takes_the_folds_of_the_label_table(place: Path, tmp_pa
     assert "3 folds × 1 seed" in run(*command, "--out", tmp_path / "cv")
     assert "2 folds × 1 seed" in run(*command, "--out", tmp_path / "drawn", "--folds", "2")
     both = ["--splits", tmp_path / "folds.csv", "--folds", "2", "--out", tmp_path / "no"]
-    assert "--folds: expected a number of folds to draw, or --splits" in run(*command, *both, code=1)
+    assert "--folds with --splits, which lists the folds: expected one of the two" in run(*command, *both, code=1)
 
 
 def test_a_folder_without_labels_takes_those_of_the_run_and_says_so(place: Path, tmp_path: Path) -> None:
@@ -376,8 +376,8 @@ def test_images_of_another_scale_are_refused_or_warned_of(tmp_path: Path, monkey
     of_bytes = bright_bags()
     pixels = np.asarray(of_bytes.instances, np.float32)
     of_255, of_1 = replace(of_bytes, instances=pixels), replace(of_bytes, instances=pixels / 255)
-    more: dict[str, Any] = {"settings": {"max_epochs": 1}, "progress": False, "device": "cpu", "distances": ()}
-    train_with(of_bytes, out=tmp_path / "bytes", **more)
+    settings = {"max_epochs": 1, "device": "cpu", "distances": ()}
+    miue.train(of_bytes, out=tmp_path / "bytes", progress=False, settings=settings)
     model = miue.Model.load(tmp_path / "bytes")
     assert model.contract.pixels == "bytes"
     with pytest.raises(ModelError, match=r"bag 'bag_0': expected bytes .* got numbers from 0 to 119"):
@@ -385,7 +385,7 @@ def test_images_of_another_scale_are_refused_or_warned_of(tmp_path: Path, monkey
     same = model.predict(of_1).bags.probabilities
     np.testing.assert_allclose(same, model.predict(of_bytes).bags.probabilities, rtol=1e-5)
     with pytest.warns(UserWarning, match="images of numbers up to") as of_training:
-        of_numbers = train_with(of_255, **more)
+        of_numbers = miue.train(of_255, progress=False, settings=settings)
     assert of_numbers.contract.pixels == "numbers"
     with pytest.warns(UserWarning, match="trained on images of numbers, these are of bytes") as of_prediction:
         of_numbers.predict(of_bytes)

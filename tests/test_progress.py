@@ -12,8 +12,8 @@ from made_predictions import made_predictions
 
 import miue
 from miue.cli.inspection import describe
-from miue.io.settings import LoadSettings
 from miue.predictions.folder import Predictions
+from miue.settings import LoadSettings
 
 
 @pytest.mark.parametrize("what", ["evaluate", "inspect"])

@@ -266,9 +266,9 @@ def test_predictions_that_do_not_fit_together_are_refused(
 
 def decided(predictions: Predictions) -> Predictions:
     inside = without(predictions, {str(n) for n in predictions.bags.bag_ids[predictions.bags.is_ood.values]})
-    goals = {"deferral": DeferralGoal(0.45, 0.6), "prediction_sets": PredictionSetGoal(0.2), "seed": 1}
+    goals = {"deferral": DeferralGoal(0.45, 0.6), "prediction_sets": PredictionSetGoal(0.2)}
     few = CalibrationBags(caveat="<b>few</b>")
-    made_of = calibrate(inside, false_alarms=FalseAlarmGoal(0.2), settings={"made_from": few}, **goals)  # type: ignore[arg-type]
+    made_of = calibrate(inside, false_alarms=FalseAlarmGoal(0.2), made_from=few, settings={"seed": 1}, **goals)  # type: ignore[arg-type]
     assert made_of.deferral is not None
     stricter = made_of.deferral.model_copy(update={"threshold": 0.3})
     return decide(predictions, made_of.model_copy(update={"deferral": stricter}))

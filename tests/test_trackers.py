@@ -22,9 +22,9 @@ from miue.cli import app
 from miue.common.errors import ConfigError
 from miue.io.splits.draw import make_folds
 from miue.io.store import write_store
-from miue.model.config import TrainingConfig
 from miue.model.recipe import Recipe
 from miue.selection import cross_validate
+from miue.settings import TrainingConfig
 from miue.training.callbacks import EpochLog
 from miue.training.fit import Run
 from miue.training.seeds import train_seeds

@@ -28,9 +28,9 @@ from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.nested import read_nested, write_nested
-from miue.model.config import TrainingConfig
 from miue.model.defaults import settings_by_size
 from miue.model.training_bags import parts_of_run
+from miue.settings import TrainingConfig
 from miue.training.module import EpochSums, TrainingData, TrainingModule
 
 QUICK = {"seed": 7, "max_epochs": 4, "learning_rate": 1e-3}

@@ -36,12 +36,12 @@ from miue.io.store import write_store
 from miue.io.store.pack import pack
 from miue.io.write_array import write_array
 from miue.model.calibrate import calibrate_model
-from miue.model.config import TrainingConfig
 from miue.model.recipe import Recipe
 from miue.pathology.export.folders import export
 from miue.pathology.tile_files import Tiles, read_tiles, write_features
 from miue.predictions.folder import Predictions
 from miue.selection import cross_validate
+from miue.settings import TrainingConfig
 from miue.training.run_folder import IfExists, clear_run
 from miue.training.trackers import Tracking, opened_loggers
 

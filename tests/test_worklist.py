@@ -24,7 +24,7 @@ from miue.calibration import Calibration
 from miue.calibration.deferral import Deferral
 from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.prediction_sets import PredictionSets
-from miue.calibration.reasons import BETWEEN, DEFERRED, EMPTY, FAR, FEW, FLAGGED, UNSURE, Limits
+from miue.calibration.reasons import BETWEEN, DEFERRED, EMPTY, FAR, FEW, FLAGGED, UNSURE
 from miue.calibration.worklist import worklist, write_worklist
 from miue.common.errors import ConfigError
 from miue.common.text import escape_formula
@@ -34,6 +34,7 @@ from miue.predictions.decisions import OUT_OF_DISTRIBUTION, Decisions
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
 from miue.predictions.validation_quantiles import ValidationQuantiles
+from miue.settings import Limits
 
 
 def worrying() -> Predictions:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.io.store import read_store as read_store
     from miue.io.store import write_store as write_store
     from miue.methods import METHODS as METHODS
-    from miue.model.config import TrainingConfig as TrainingConfig
     from miue.model.model import Model as Model
     from miue.model.recipe import Recipe as Recipe
     from miue.networks import NETWORKS as NETWORKS
@@ -48,6 +47,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.selection import check_vanishing as check_vanishing
     from miue.selection import compare as compare
     from miue.selection import cross_validate as cross_validate
+    from miue.settings import TrainingConfig as TrainingConfig
     from miue.sklearn.classifier import MILUncertaintyClassifier as MILUncertaintyClassifier
     from miue.training.train import train as train
 
@@ -75,7 +75,7 @@ _PUBLIC = {
     "Recipe": "miue.model.recipe",
     "DeferralGoal": "miue.calibration",
     "Segments": "miue.bags.segments",
-    "TrainingConfig": "miue.model.config",
+    "TrainingConfig": "miue.settings",
     "calibrate": "miue.calibration",
     "check_mil": "miue.selection",
     "check_vanishing": "miue.selection",

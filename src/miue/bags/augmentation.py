@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
 
 import torch
 from jaxtyping import Shaped
@@ -12,8 +11,7 @@ from torch import Tensor
 
 from miue.bags.segments import BagBatch
 from miue.common.errors import ConfigError
-
-Augmentation = Literal["none", "rotate-flip"]
+from miue.common.values import Augmentation
 
 
 def check_augmentation(augmentation: Augmentation, instance_shape: Sequence[int]) -> None:

@@ -34,7 +34,6 @@ from miue.calibration.needs import Goals, check_bags
 from miue.calibration.patients import ALL_COUNTED, count_patients, counted_rows
 from miue.calibration.prediction_sets import PredictionSetGoal, fit_prediction_sets
 from miue.calibration.scaling import fit_scaling
-from miue.calibration.settings import CountSettings
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.text import plural
 from miue.common.values import checked
@@ -44,6 +43,7 @@ from miue.predictions.error_model import ERROR_PROBABILITY
 from miue.predictions.folder import Predictions, check_predictions
 from miue.predictions.table import PredictionTable
 from miue.predictions.training_parts import refuse_training_bags, training_rows
+from miue.settings import CountSettings
 
 STOPPED_EARLY = (
     "these bags also chose the epoch that training kept, so that the guarantees hold nearly, not exactly; "
@@ -65,6 +65,7 @@ def calibrate(
     instances: InstanceGoal | None = None,
     like: Predictions | None = None,
     class_names: Sequence[str] = (),
+    made_from: CalibrationBags = CalibrationBags(),  # noqa: B008
     settings: CountSettings | Mapping[str, Any] | None = None,
 ) -> Calibration:
     """Return a calibration made from predictions of bags that took no part in training.
@@ -84,6 +85,7 @@ def calibrate(
             out-of-distribution threshold are then left out. None for bags like those of ``predictions``.
         class_names: in the order of the probabilities; where none are passed, as the predictions have them, else
             "0", "1", ….
+        made_from: which bags these are, as far as the predictions do not say it.
         settings: which bags count, ``CountSettings`` or its fields by name, such as {"bags_of_patient": "all"}:
             of each patient one bag, drawn at random, or for flags of instances the mean over the patient's bags.
 
@@ -94,7 +96,7 @@ def calibrate(
     """
     check_predictions(predictions)
     counting = CountSettings.of(settings)
-    bags_of_patient, seed, made_from = counting.bags_of_patient, counting.seed, counting.made_from
+    bags_of_patient, seed = counting.bags_of_patient, counting.seed
     table = predictions.bags
     names = _class_names(class_names, predictions)
     if instances is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from jaxtyping import Float64
@@ -16,12 +16,11 @@ from miue.calibration.compared import round_scores
 from miue.calibration.ranks import check_share, exact
 from miue.common.errors import ConfigError, DataError, unknown_name
 from miue.common.text import is_or_are, plural
-from miue.common.values import check_fields
+from miue.common.values import Guarantee, check_fields
 from miue.predictions.instance_errors import ERROR_PROBABILITY, probabilities_by_error
 from miue.predictions.provenance import Provenance
 from miue.predictions.table import PredictionTable
 
-Guarantee = Literal["no-false-flag", "false-positives", "detection", "recall"]
 GUARANTEES: tuple[str, ...] = get_args(Guarantee)
 OF_NEGATIVES = ("no-false-flag", "false-positives")
 """Guarantees that negative bags calibrate; positive bags calibrate the others."""

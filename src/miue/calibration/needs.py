@@ -18,6 +18,7 @@ from miue.calibration.prediction_sets import PredictionSetGoal
 from miue.calibration.ranks import needed_for_rank
 from miue.common.errors import ConfigError, DataError
 from miue.common.text import plural
+from miue.settings import CalibrateSettings
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,30 @@ class Goals:
     prediction_sets: PredictionSetGoal | None = PredictionSetGoal()  # noqa: RUF009
     false_alarms: FalseAlarmGoal | None = FalseAlarmGoal()  # noqa: RUF009
     instances: InstanceGoal | None = None
+
+    @classmethod
+    def of(cls, settings: CalibrateSettings) -> Goals:
+        """Return what settings ask for.
+
+        Raises:
+            ConfigError: a number out of its range, or no rule at all.
+        """
+        deferral = DeferralGoal(settings.max_error, settings.confidence, settings.measure)
+        error = round(1 - settings.coverage, 12)
+        sets = PredictionSetGoal(error, settings.prediction_set, settings.per_class)
+        alarms = FalseAlarmGoal(settings.false_alarms, settings.ood_score, settings.ood_confidence)
+        flags = None
+        if settings.instances is not None:
+            score, negative_class = settings.instance_score, settings.negative_class
+            allowed, cap = settings.allowed_flags, settings.flags_cap
+            flags = InstanceGoal(settings.instances, settings.instance_level, score, negative_class, allowed, cap)
+        return cls(
+            "scaling" not in settings.without,
+            None if "deferral" in settings.without else deferral,
+            None if "sets" in settings.without else sets,
+            None if "ood" in settings.without else alarms,
+            flags,
+        )
 
     def __post_init__(self) -> None:
         if not self.needs_labels and self.false_alarms is None:

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
-from pydantic import Field
 
 from miue.calibration import applied_calibration
 from miue.common.errors import ConfigError
-from miue.common.settings import Settings
 from miue.common.text import plural
 from miue.predictions.distance_names import MEAN, distance_of
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
+from miue.settings import Limits
 
 FLAGGED, DEFERRED = "called out of distribution", "deferred"
 EMPTY = "empty prediction set"
@@ -28,27 +27,6 @@ UNLIKE = {"statistics_mean": "unusual appearance", "knn_mean": "unusual features
 NO_LIMIT = "no limit was given, and the predictions do not say what the model was validated on"
 NO_RULE, NOT_CALIBRATED = "the calibration has no such rule", "the model is not calibrated"
 FEWEST = 10  # slides whose median says what is usual
-
-
-class Limits(Settings):
-    """Where each reason begins, for predictions without a calibration; None takes it from the validation bags."""
-
-    heading = "Limits"
-
-    min_probability: float | None = Field(
-        default=None, ge=0, le=1, description="In between classes: predicted class less probable than this."
-    )
-    max_epistemic: float | None = Field(
-        default=None, ge=0, description="Model unsure: mutual information above this, in nats."
-    )
-    max_distance: float | None = Field(default=None, description="Far from training data: distance above this.")
-    min_patches: int | None = Field(default=None, ge=0, description="Few instances: fewer than this.")
-    quantile: float = Field(
-        default=QUANTILE,
-        ge=0.5,
-        le=1,
-        description="Quantile of the validation bags that replaces each limit not set.",
-    )
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,7 @@ from jaxtyping import Bool, Int64
 from miue.bags.classes import numbered_classes
 from miue.calibration import applied_calibration, describe_flags
 from miue.calibration.false_alarms import PREFERRED_SCORES
-from miue.calibration.reasons import (
-    DEFERRED,
-    EMPTY,
-    FLAGGED,
-    REASONS,
-    Limits,
-    count_instances,
-    distance_name,
-    judge,
-)
+from miue.calibration.reasons import DEFERRED, EMPTY, FLAGGED, REASONS, count_instances, distance_name, judge
 from miue.common.errors import StorageError
 from miue.common.files import atomic_file, json_text, read_json
 from miue.common.tables import write_rows
@@ -31,6 +22,7 @@ from miue.common.values import checked
 from miue.predictions.distance_names import describe_scores
 from miue.predictions.error_model import ERROR_PROBABILITY
 from miue.predictions.folder import Predictions, check_not_empty, check_predictions
+from miue.settings import Limits
 
 LIMITS = ("judged", "not judged", "order", "columns")
 """What the file of a worklist's limits has at least."""

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from miue.bags.dataset import BagDataset
     from miue.calibration import CalibrationBags
     from miue.io.loaded import LoadedBags
-    from miue.io.settings import LoadSettings
     from miue.model.contract import DataContract
     from miue.model.training_bags import PartsOfRun
+    from miue.settings import LoadSettings
 
 HELD_OUT = "held out by training"
 

@@ -20,17 +20,15 @@ from miue.common.text import OUTPUT, RULES, is_or_are, plural, say, say_json
 
 if TYPE_CHECKING:
     from miue.calibration import Calibration
-    from miue.calibration.settings import CalibrateSettings
-    from miue.io.settings import LoadSettings
-    from miue.model.settings import RunRuleSettings
+    from miue.calibration.needs import Goals
     from miue.predictions.folder import Predictions
-    from miue.predictions.settings import TableSettings
+    from miue.settings import CalibrateSettings, LoadSettings, RunRuleSettings, TableSettings
 
 
 @takes_settings(
-    load="miue.io.settings:LoadSettings",
-    of_run="miue.model.settings:RunRuleSettings",
-    rules="miue.calibration.settings:CalibrateSettings",
+    load="miue.settings:LoadSettings",
+    of_run="miue.settings:RunRuleSettings",
+    rules="miue.settings:CalibrateSettings",
 )
 @keeps_inputs
 def calibrate(
@@ -85,11 +83,12 @@ def calibrate(
     """
     from miue.calibration import CalibrationBags, describe
     from miue.calibration import calibrate as calibrate_on
+    from miue.calibration.needs import Goals
     from miue.common.locks import locked
 
     if out is not None:
         refuse_existing(out, overwrite=overwrite)
-    goals = rules.goals()
+    goals = Goals.of(rules)
     new_bags = None if like is None else _read_new_bags(like, load)
     if held_out is None:
         _check_predictions_alone(path, load, of_run, out)
@@ -99,18 +98,15 @@ def calibrate(
     assert out is not None
     with locked(out):  # a place that cannot be written is refused before the work
         if held_out is not None:
-            made = _calibrate_run(path, held_out, load, of_run, rules, new_bags, progress=not quiet)
+            made = _calibrate_run(path, held_out, load, of_run, rules, goals, new_bags, progress=not quiet)
         else:
             made = calibrate_on(
                 read_given(path, classes=load.classes),
                 **vars(goals),
                 like=new_bags,
                 class_names=load.classes,
-                settings={
-                    "bags_of_patient": rules.bags_of_patient,
-                    "seed": rules.seed,
-                    "made_from": CalibrationBags(path=str(path)),
-                },
+                made_from=CalibrationBags(path=str(path)),
+                settings={"bags_of_patient": rules.bags_of_patient, "seed": rules.seed},
             )
         made.save(out)
     if as_json:
@@ -136,6 +132,7 @@ def _calibrate_run(
     load: LoadSettings,
     of_run: RunRuleSettings,
     rules: CalibrateSettings,
+    goals: Goals,
     new_bags: Predictions | None,
     *,
     progress: bool,
@@ -156,7 +153,7 @@ def _calibrate_run(
     return calibrate_model(
         model,
         label_as_trained(bags, load, run, contract.class_names),
-        rules.goals(),
+        goals,
         like=new_bags,
         estimator=of_run.estimator,
         bags_of_patient=rules.bags_of_patient,
@@ -185,7 +182,7 @@ def _check_predictions_alone(path: Path, load: LoadSettings, of_run: RunRuleSett
     )
 
 
-@takes_settings(table="miue.predictions.settings:TableSettings")
+@takes_settings(table="miue.settings:TableSettings")
 @keeps_inputs
 def decide(
     predictions: GivenPredictions,

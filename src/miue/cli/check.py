@@ -12,9 +12,7 @@ from miue.cli.options import AsJson, Bags, ContinuedOut, Quiet, Run
 from miue.common.text import RUNNING, TRAINING, say, say_json
 
 if TYPE_CHECKING:
-    from miue.io.settings import LoadSettings
-    from miue.model.settings import RefitSettings
-    from miue.training.settings import TrainSettings
+    from miue.settings import LoadSettings, RefitSettings, TrainSettings
 
 OWN_DEFAULTS = ("max_epochs", "learning_rate", "bags_per_update", "lr_patience", "stop_patience")
 """Settings whose defaults are not those of training, so that no flag states them; ``--set`` changes them."""
@@ -24,7 +22,7 @@ check_app = typer.Typer(help="Run diagnostics on a network and method.", no_args
 
 @check_app.command("mil", cls=Command)
 @takes_settings(
-    settings="miue.training.settings:TrainSettings",
+    settings="miue.settings:TrainSettings",
     without=("seed", "distances", "trackers", "devices", "nodes", "validation_fraction", *OWN_DEFAULTS),
 )
 def check_mil(
@@ -83,7 +81,7 @@ def check_mil(
 
 
 @check_app.command("vanishing", cls=Command)
-@takes_settings(load="miue.io.settings:LoadSettings", settings="miue.model.settings:RefitSettings")
+@takes_settings(load="miue.settings:LoadSettings", settings="miue.settings:RefitSettings")
 def check_vanishing(
     run: Run,
     bags: Bags,

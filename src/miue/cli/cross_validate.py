@@ -16,14 +16,13 @@ from miue.common.errors import one_of_two
 from miue.common.text import RUNNING, TRAINING, plural, say, say_json
 
 if TYPE_CHECKING:
-    from miue.io.settings import LoadSettings
     from miue.io.splits.splits import Splits
-    from miue.training.settings import TrainSettings
+    from miue.settings import LoadSettings, TrainSettings
 
 
 @takes_settings(
-    load="miue.io.settings:LoadSettings",
-    settings="miue.training.settings:TrainSettings",
+    load="miue.settings:LoadSettings",
+    settings="miue.settings:TrainSettings",
     without=("fold", "seed", "devices", "nodes"),
 )
 def cross_validate(
@@ -74,6 +73,7 @@ def cross_validate(
     """
     from miue.common.tasks import parse_shard
     from miue.io.splits.draw import make_folds
+    from miue.model.recipe import Recipe
     from miue.selection import cross_validate as run
 
     part = None if shard is None else parse_shard(shard)
@@ -89,7 +89,7 @@ def cross_validate(
         splits,
         numbers,
         out,
-        settings.recipe(),
+        Recipe.of(settings),
         executor=settings.to_executor(),
         shard=part,
         trackers=settings.trackers,

@@ -92,7 +92,7 @@ def run_demo(out: Path, *, overwrite: bool = False, progress: bool = True) -> De
             model = train(bags, method=method, settings=SETTINGS, out=folder / "runs" / method, progress=progress)
             held_out = model.predict(bags.split("calibration"), progress=progress)
             made_from = CalibrationBags(split="calibration")
-            calibration = calibrate(held_out, deferral=DEFERRAL, settings={"made_from": made_from})
+            calibration = calibrate(held_out, deferral=DEFERRAL, made_from=made_from)
             calibration.save(folder / "runs" / method / "calibration.json")
             predicted[method] = decide(model.predict(test, progress=progress), calibration)
             predicted[method].save(folder / "predictions" / method)

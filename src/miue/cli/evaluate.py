@@ -15,11 +15,10 @@ from miue.common.outputs import refuse_existing
 from miue.common.text import OUTPUT, say_json
 
 if TYPE_CHECKING:
-    from miue.io.labels.groups import GroupSettings
-    from miue.predictions.settings import TableSettings
+    from miue.settings import GroupSettings, TableSettings
 
 
-@takes_settings(table="miue.predictions.settings:TableSettings", groups="miue.io.labels.groups:GroupSettings")
+@takes_settings(table="miue.settings:TableSettings", groups="miue.settings:GroupSettings")
 @keeps_inputs
 @locks_out
 def evaluate(

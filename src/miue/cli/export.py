@@ -20,13 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from miue.common.tasks import Executor
-    from miue.model.settings import PredictSettings
     from miue.pathology.export.folders import Written
-    from miue.pathology.export.settings import DrawnSettings, ExportSettings
     from miue.predictions.folder import Predictions
+    from miue.settings import DrawnSettings, ExportSettings, PredictSettings
 
 export_app = typer.Typer(help="Turn predictions into overlays, heatmaps, maps, tables.", no_args_is_help=True)
-SETTINGS = "miue.pathology.export.settings:ExportSettings"
+SETTINGS = "miue.settings:ExportSettings"
 
 Given = Annotated[Path, typer.Argument(metavar="PREDICTIONS", help="Folder of predictions.")]
 ClassName = Annotated[
@@ -45,7 +44,7 @@ def _slides(help_text: str) -> Any:
 
 
 @export_app.command("geojson", cls=Command)
-@takes_settings(settings=SETTINGS, drawn="miue.pathology.export.settings:DrawnSettings")
+@takes_settings(settings=SETTINGS, drawn="miue.settings:DrawnSettings")
 @keeps_inputs
 def export_geojson(
     given: Given,

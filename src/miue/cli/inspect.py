@@ -12,10 +12,10 @@ from miue.cli.options import AsJson, Quiet
 from miue.common.text import say_json
 
 if TYPE_CHECKING:
-    from miue.io.settings import LoadSettings
+    from miue.settings import LoadSettings
 
 
-@takes_settings(load="miue.io.settings:LoadSettings", without=("skip_bad",))
+@takes_settings(load="miue.settings:LoadSettings", without=("skip_bad",))
 def inspect(
     path: Annotated[
         Path,

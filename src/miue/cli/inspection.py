@@ -24,9 +24,9 @@ from miue.common.text import ResultTable, plural, tracked
 from miue.io.find import check_options_fit, is_long_table
 from miue.io.folders.listing import describe_bag_files
 from miue.io.loaded import LoadedBags, ReadOptions
-from miue.io.settings import LoadSettings
 from miue.model.config import Component
 from miue.model.contract import DataContract
+from miue.settings import LoadSettings
 
 if TYPE_CHECKING:
     from miue.model.folder import RunConfig

@@ -15,12 +15,12 @@ from miue.common.errors import first_few
 from miue.common.text import plural, say, say_json
 
 if TYPE_CHECKING:
-    from miue.predictions.settings import TableSettings
+    from miue.settings import TableSettings
 
 ROWS_SHOWN = 30  # in the terminal; the page has all
 
 
-@takes_settings(table="miue.predictions.settings:TableSettings", without=("instances",))
+@takes_settings(table="miue.settings:TableSettings", without=("instances",))
 @locks_out
 def monitor(
     calibration: Annotated[

@@ -20,10 +20,9 @@ from miue.common.text import OUTPUT, plural, say, show_result
 
 if TYPE_CHECKING:
     from miue.bags.dataset import BagDataset
-    from miue.io.settings import LoadSettings
-    from miue.io.splits.settings import SplitSettings
+    from miue.settings import LoadSettings, SplitSettings
 
-LOAD = "miue.io.settings:LoadSettings"
+LOAD = "miue.settings:LoadSettings"
 
 
 @takes_settings(load=LOAD)
@@ -45,8 +44,8 @@ def data_pack(
     Example: miue data pack features_uni_v2 --labels labels.csv --out store
     """
     from miue.io.splits.assign import draw_split
-    from miue.io.splits.draw import VALIDATION_SHARE
     from miue.io.store.pack import pack
+    from miue.settings import VALIDATION_SHARE
 
     refuse_existing(out, STORE, overwrite=overwrite)
     opened = open_bags(bags, load, progress=not quiet)
@@ -87,7 +86,7 @@ def data_pack(
         say(opened.note, err=as_json)
 
 
-@takes_settings(load=LOAD, settings="miue.io.splits.settings:SplitSettings", without=("splits", "fold"))
+@takes_settings(load=LOAD, settings="miue.settings:SplitSettings", without=("splits", "fold"))
 @keeps_inputs
 @locks_out
 def data_split(
@@ -112,12 +111,17 @@ def data_split(
 
     Example: miue data split features --labels labels.csv --folds 5 --out splits.csv
     """
+    from miue.io.splits.draw import make_folds, make_split
     from miue.io.splits.files import write_splits
 
     refuse_existing(out, overwrite=overwrite)
     opened = open_bags(bags, load, progress=not quiet, check_values=load.skip_bad)
     data = opened.bags
-    drawn = settings.draw(data)
+    shares = {"validation": settings.validation, "calibration": settings.calibration, "seed": settings.seed}
+    if settings.folds == 1:
+        drawn = make_split(data, test=settings.test, **shares)  # type: ignore[arg-type]
+    else:
+        drawn = make_folds(data, settings.folds, **shares)  # type: ignore[arg-type]
     write_splits(out, drawn, data)
     say_left_out(opened)
     assigned = drawn.assign(data)

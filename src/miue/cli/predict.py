@@ -30,14 +30,13 @@ from miue.common.text import plural, say, show_result
 if TYPE_CHECKING:
     from miue.bags.dataset import BagDataset
     from miue.common.tasks import Shard
-    from miue.io.settings import LoadSettings
     from miue.model.model import Model
-    from miue.model.settings import PredictSettings
     from miue.model.write_predictions import PredictionRequest
     from miue.predictions.folder import Predictions
+    from miue.settings import LoadSettings, PredictSettings
 
 
-@takes_settings(load="miue.io.settings:LoadSettings", settings="miue.model.settings:PredictSettings")
+@takes_settings(load="miue.settings:LoadSettings", settings="miue.settings:PredictSettings")
 @keeps_inputs
 @locks_out
 def predict(

@@ -12,9 +12,9 @@ from miue.common.errors import one_of_two
 from miue.common.text import say
 
 if TYPE_CHECKING:
-    from miue.io.labels.groups import GroupSettings
     from miue.predictions.folder import Predictions
     from miue.predictions.table import PredictionTable
+    from miue.settings import GroupSettings
 
 
 def read_given(path: Path, instances: Path | None = None, classes: Sequence[str] | None = None) -> Predictions:

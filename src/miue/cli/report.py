@@ -18,18 +18,15 @@ from miue.common.outputs import refuse_existing
 from miue.common.text import say, show_result
 
 if TYPE_CHECKING:
-    from miue.io.labels.groups import GroupSettings
     from miue.io.loaded import LoadedBags
-    from miue.io.settings import LoadSettings
-    from miue.predictions.settings import TableSettings
-    from miue.report.settings import ReportSettings
+    from miue.settings import GroupSettings, LoadSettings, ReportSettings, TableSettings
 
 
 @takes_settings(
-    table="miue.predictions.settings:TableSettings",
-    load="miue.io.settings:LoadSettings",
-    groups="miue.io.labels.groups:GroupSettings",
-    settings="miue.report.settings:ReportSettings",
+    table="miue.settings:TableSettings",
+    load="miue.settings:LoadSettings",
+    groups="miue.settings:GroupSettings",
+    settings="miue.settings:ReportSettings",
     without=(
         *("labels", "label_column", "patient_column", "patients", "slide_table", "splits", "fold"),
         *("instance_labels", "skip_bad"),

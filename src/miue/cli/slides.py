@@ -23,7 +23,7 @@ from miue.common.errors import (
 from miue.common.text import OUTPUT, plural, say, show_result
 
 if TYPE_CHECKING:
-    from miue.pathology.settings import ShiftSettings, TileSettings
+    from miue.settings import ShiftSettings, TileSettings
 
 Slides = Annotated[
     list[Path],
@@ -34,7 +34,7 @@ Out = Annotated[
 ]
 
 
-@takes_settings(settings="miue.pathology.settings:TileSettings")
+@takes_settings(settings="miue.settings:TileSettings")
 def data_tile(
     slides: Slides,
     out: Out,
@@ -55,9 +55,9 @@ def data_tile(
     from dataclasses import asdict
 
     from miue.pathology.patch_encoders import open_encoder
-    from miue.pathology.tiling import matches
+    from miue.pathology.tiling import Tiling, matches
 
-    tiling, encoder = settings.tiling(), settings.encoder()
+    tiling, encoder = Tiling(**settings.tiling()), settings.encoder()
     chosen = open_encoder(**encoder)
     for_each_slide(
         slides,
@@ -72,7 +72,7 @@ def data_tile(
     )
 
 
-@takes_settings(settings="miue.pathology.settings:ShiftSettings")
+@takes_settings(settings="miue.settings:ShiftSettings")
 def data_shift(
     slides: Slides,
     kind: Annotated[

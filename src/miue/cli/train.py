@@ -18,15 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from miue.io.settings import LoadSettings
     from miue.predictions.provenance import TrainingRecord
+    from miue.settings import LoadSettings, TrainSettings
     from miue.training.run_folder import IfExists
-    from miue.training.settings import TrainSettings
 
 NEARLY = 1  # epochs from the last one, at which a best epoch shows that training was not over
 
 
-@takes_settings(load="miue.io.settings:LoadSettings", settings="miue.training.settings:TrainSettings")
+@takes_settings(load="miue.settings:LoadSettings", settings="miue.settings:TrainSettings")
 @keeps_inputs
 def train(
     bags: Bags,
@@ -68,6 +67,8 @@ def train(
     Example: miue train features_uni_v2 --labels labels.csv --out run
     """
     from miue.common.devices import torch_device
+    from miue.model.recipe import Recipe
+    from miue.training.fit import Run
     from miue.training.plan import question_negative_class
     from miue.training.seeds import train_seeds
     from miue.training.train import train_recipe
@@ -75,7 +76,7 @@ def train(
     if resume and overwrite:
         raise one_of_two("--resume with --overwrite")
     torch_device(settings.device)
-    recipe, run = settings.recipe(), settings.run(out)
+    recipe, run = Recipe.of(settings), Run.of(settings, out)
     run = replace(run, progress=run.is_first and not quiet)
     in_files = not (bags / "store.json").exists()
     share = settings.validation_share if in_files else None

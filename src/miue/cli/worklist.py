@@ -15,11 +15,10 @@ from miue.common.outputs import refuse_existing
 from miue.common.text import OUTPUT, ResultTable, plural, say, say_json
 
 if TYPE_CHECKING:
-    from miue.calibration.reasons import Limits
-    from miue.predictions.settings import TableSettings
+    from miue.settings import Limits, TableSettings
 
 
-@takes_settings(table="miue.predictions.settings:TableSettings", limits="miue.calibration.reasons:Limits")
+@takes_settings(table="miue.settings:TableSettings", limits="miue.settings:Limits")
 @keeps_inputs
 @locks_out
 def worklist(

@@ -28,6 +28,15 @@ Width = Annotated[int, Field(ge=1, lt=1 << 31)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 """Probability that a unit drops out: below 1, where all would, so that the network saw nothing of any bag."""
 
+Precision = Literal["float32", "bf16-mixed"]
+"""Precision of an encoder."""
+
+Augmentation = Literal["none", "rotate-flip"]
+"""How images are changed in training."""
+
+Guarantee = Literal["no-false-flag", "false-positives", "detection", "recall"]
+"""What is promised of flagged instances."""
+
 Scalar = bool | int | float | str | None
 
 Option = Scalar | list[Scalar]

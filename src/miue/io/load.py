@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from miue.bags.column_names import BAG
 from miue.common.errors import ConfigError
@@ -19,10 +19,11 @@ from miue.io.labels.join import label_bags, with_patients_of_barcodes
 from miue.io.labels.label_arrays import read_bag_labels, with_instance_labels_of_arrays
 from miue.io.labels.label_table import LabelTable, read_label_table
 from miue.io.loaded import LoadedBags, ReadOptions
-from miue.io.settings import LoadSettings
 from miue.io.splits.assign import assign_splits, draw_split
 from miue.io.splits.splits import Splits
+from miue.settings import LoadSettings
 
+Read = TypeVar("Read", LabelTable, Splits)
 NO_SPLITS = Path("none")
 """In place of splits: those of the bags count, and none are drawn."""
 
@@ -66,16 +67,16 @@ def load_bags(
     Raises:
         DataError, StorageError, ConfigError: bags, labels or splits that cannot be used.
     """
-    direct = {"labels": labels, "splits": splits, "instance_labels": instance_labels, "columns": columns}
-    lists = {"classes": classes or None, "features": features or None, "skip_bad": skip_bad or None}
-    given = LoadSettings.of(settings, **direct, **lists)
+    direct: dict[str, Any] = {"instance_labels": instance_labels, "columns": columns, "skip_bad": skip_bad or None}
+    direct |= {"classes": classes or None, "features": features or None}
+    given = LoadSettings.of(settings, **direct)
+    source = _path_or_read(labels, given.labels)
     if given.slide_table is not None:
-        _check_slide_table(given.labels)
+        _check_slide_table(source)
     columns, classes = given.named_columns, given.classes
     options = ReadOptions(
         given.microns_per_pixel, given.instance_shape, given.skip_bad, progress, given.feature_key
     )
-    source = given.labels
     if isinstance(source, Path) and source.is_dir():
         source = read_bag_labels(source)
     of_bags = named_id_column(Path(path), columns) if isinstance(source, Path) else columns
@@ -90,7 +91,8 @@ def load_bags(
         labeled = with_patients_of_barcodes(labeled)
     if alike := describe_patients_alike(labeled.bags):
         labeled = replace(labeled, notes=(*labeled.notes, alike))
-    of_file = None if given.splits == NO_SPLITS else given.splits
+    chosen = _path_or_read(splits, given.splits)
+    of_file = None if chosen == NO_SPLITS else chosen
     loaded = assign_splits(labeled, of_file, given.fold, skip_bad=given.skip_bad)
     if given.coords_for:
         loaded = check_coords(loaded, found.path, given.coords_for, skip_bad=given.skip_bad)
@@ -98,9 +100,15 @@ def load_bags(
         loaded = _with_instance_labels(loaded, given.instance_labels, given)
     if given.check_values:
         loaded = check_values(loaded, str(path), skip_bad=given.skip_bad, progress=progress)
-    if given.validation_share is not None and given.splits is None:
+    if given.validation_share is not None and chosen is None:
         loaded = draw_split(loaded, given.validation_share)
     return loaded
+
+
+def _path_or_read(direct: Path | str | Read | None, of_settings: Path | None) -> Path | Read | None:
+    """Return a path, or what was read of one, that is passed directly, else that of the settings."""
+    given = of_settings if direct is None else direct
+    return Path(given) if isinstance(given, str) else given
 
 
 def _with_instance_labels(loaded: LoadedBags, table: Path, given: LoadSettings) -> LoadedBags:

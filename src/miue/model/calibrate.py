@@ -73,7 +73,8 @@ def calibrate_model(
         return calibrate(
             stream.collect_bags() if folder is None else stream.save(Path(folder) / "predictions"),
             like=like,
-            settings={"bags_of_patient": bags_of_patient, "seed": seed, "made_from": made_from},
+            made_from=made_from,
+            settings={"bags_of_patient": bags_of_patient, "seed": seed},
             **vars(goals),
         )
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_serializer
 
-from miue.bags.augmentation import Augmentation
 from miue.common.errors import ConfigError, ModelError
 from miue.common.parts import METHODS, NETWORKS
 from miue.common.seeds import derive_seed
-from miue.common.settings import Settings
-from miue.common.text import TRAINING
 from miue.common.torch_state import own_torch_state
 from miue.common.values import Option
 from miue.methods import DeepEnsemble, Method
@@ -21,7 +18,7 @@ from miue.model.build import assemble, redraw, weights_to_keep
 from miue.model.contract import DataContract
 from miue.model.options import options_of_module
 from miue.model.part import Part, find_part, saved_part
-from miue.networks import Precision, initialize, seeded
+from miue.networks import initialize, seeded
 
 
 class Component(BaseModel):
@@ -153,64 +150,6 @@ def _check_saved_member(member: str, *, trust: bool) -> None:
         )
     if ":" in member:
         saved_part("method", member.rpartition(":")[2], member, "", trust=True)
-
-
-BY_SIZE = "; by default by the size of the data"
-Count = Annotated[int, Field(ge=1)]
-Patience = Annotated[int, Field(ge=0)]
-
-
-class TrainingSettings(Settings):
-    """How a model is trained; what is None follows from the size of the data (``settings_by_size``)."""
-
-    model_config = ConfigDict(allow_inf_nan=False)
-    heading = TRAINING
-
-    seed: int = Field(
-        default=42, ge=0, lt=2**63, description="Random seed of initial weights, bag order and dropout."
-    )
-    max_epochs: Count | None = Field(default=None, description=f"Epochs at most{BY_SIZE}.")
-    learning_rate: float = Field(default=1e-4, gt=0, description="Learning rate of Adam, at the start.")
-    weight_decay: float = Field(default=1e-5, ge=0, description="Weight decay, not on biases or norms.")
-    bags_per_update: Count | None = Field(default=None, description=f"Bags that share one update{BY_SIZE}.")
-    class_balanced: bool = Field(
-        default=False,
-        description="An epoch takes as many bags of each class, not each bag once; validation counts classes.",
-    )
-    augmentation: Augmentation = Field(
-        default="none",
-        description="Augmentation of images in training; rotate-flip: each is rotated by quarter turns and "
-        "mirrored at random, anew in each epoch.",
-    )
-    precision: Precision = Field(
-        default="float32",
-        description="Precision of the encoder in training; bf16-mixed is faster where a device has it.",
-    )
-    lr_factor: float = Field(default=0.5, gt=0, lt=1, description="Factor by which the learning rate is reduced.")
-    lr_patience: Patience | None = Field(
-        default=None, description=f"Epochs without improvement before the learning rate is reduced{BY_SIZE}."
-    )
-    stop_patience: Count | None = Field(
-        default=None, description=f"Epochs without improvement before training ends{BY_SIZE}."
-    )
-    validation_fraction: float = Field(
-        default=0.2,
-        ge=0,
-        lt=1,
-        description="Share of bags held out to stop by where there are no validation bags; 0: train on all.",
-    )
-
-
-class TrainingConfig(TrainingSettings):
-    """How a model was trained: settings with a value for each.
-
-    Reference: Liu & Ji 2024, Appendix D.3.
-    """
-
-    max_epochs: Count = Field(description="Epochs at most.")
-    bags_per_update: Count = Field(description="Bags that share one update.")
-    lr_patience: Patience = Field(description="Epochs without improvement before the learning rate is reduced.")
-    stop_patience: Count = Field(description="Epochs without improvement before training ends.")
 
 
 @own_torch_state(trains=True)

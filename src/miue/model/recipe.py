@@ -13,7 +13,7 @@ from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError, lacking, wrong_type
 from miue.common.values import Option, check_value, several
 from miue.methods import Method
-from miue.model.config import Component, ModelConfig, TrainingConfig, part_of_members
+from miue.model.config import Component, ModelConfig, part_of_members
 from miue.model.defaults import settings_by_size
 from miue.model.feature_scores import DistanceLike, part_of_distance
 from miue.model.options import (
@@ -26,28 +26,17 @@ from miue.model.options import (
 from miue.model.part import Part, PartLike, find_part
 from miue.networks import MILNetwork
 from miue.networks.encoders import default_encoder
-
-DEFAULT_NETWORK, DEFAULT_METHOD, DEFAULT_ENCODER = "attention", "mirel", "auto"
-DEFAULT_DISTANCES = ("combined",)  # the best on shifted validation bags of any kind; see docs/uncertainty.md
-
+from miue.settings import (
+    DEFAULT_DISTANCES,
+    DEFAULT_ENCODER,
+    DEFAULT_METHOD,
+    DEFAULT_NETWORK,
+    TrainingConfig,
+    TrainSettings,
+)
 
 KINDS = ("network", "method", "encoder")
 MEMBER = "method.member"
-
-OTHER_NAMES = {
-    "lr": "learning_rate",
-    "epochs": "max_epochs",
-    "n_epochs": "max_epochs",
-    "patience": "stop_patience",
-    "early_stopping": "stop_patience",
-    "batch_size": "bags_per_update",
-    "wd": "weight_decay",
-    "members": "method.size",
-    "n_members": "method.size",
-    "hidden": "network.hidden",
-    "random_state": "seed",
-}
-"""Settings and options by what other tools call them, for messages."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +72,14 @@ class Recipe:
         object.__setattr__(self, "distances", tuple(distances))  # what a generator yields is read once
         if isinstance(self.encoder, str) and self.encoder.strip().lower() == DEFAULT_ENCODER:
             object.__setattr__(self, "encoder", DEFAULT_ENCODER)  # whatever its case, as all names
+
+    @classmethod
+    def of(cls, settings: TrainSettings) -> Recipe:
+        """Return what is trained and how by settings."""
+        chosen = {name: one for name, one in settings.given().items() if name in TrainingConfig.model_fields}
+        distances = () if settings.distances == ("none",) else settings.distances
+        parts = settings.network, settings.method, settings.encoder
+        return cls(*parts, settings.options, distances, chosen)
 
     def with_seed(self, seed: int) -> Recipe:
         """Return the same recipe with another seed."""

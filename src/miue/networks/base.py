@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import ClassVar, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float, Shaped
@@ -17,6 +17,7 @@ from miue.common.devices import has_bfloat16
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.returned import class_name, refusing_changes
 from miue.common.text import say
+from miue.common.values import Precision
 from miue.networks.encoders import Encoder
 from miue.networks.encoders.base import check_features
 
@@ -24,7 +25,6 @@ ENCODED_AT_ONCE = 1 << 27  # numbers of input: 262,144 vectors of 512
 VECTORS_IN_CACHE = 2048  # what layers compute of them is still in a CPU's cache for the next layer
 FEWEST_SPLIT = 16_384  # vectors; of 512 numbers 32 MB, beyond which the C library takes new memory each time
 
-Precision = Literal["float32", "bf16-mixed"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 Projection = tuple[Tensor, ...]

@@ -21,8 +21,8 @@ from miue.evaluation.intervals import LEVEL
 from miue.model.part import PartLike, find_part
 from miue.model.recipe import Recipe
 from miue.selection.mil_bags import MIL_TESTS
+from miue.settings import TrainSettings
 from miue.training.fit import Run
-from miue.training.settings import TrainSettings
 from miue.training.train import train_recipe
 
 SETTINGS = {"max_epochs": 30, "learning_rate": 1e-3, "bags_per_update": 8, "lr_patience": 5, "stop_patience": 10}
@@ -154,7 +154,7 @@ def check_mil(
     _check_arguments(tests, train_bags, test_bags, seeds)
     given = settings.given() if isinstance(settings, TrainSettings) else settings or {}
     chosen = TrainSettings.of({**SETTINGS, **given}, network=network, method=method, encoder=encoder)
-    recipe, executor = replace(chosen.recipe(), distances=()), chosen.to_executor()
+    recipe, executor = replace(Recipe.of(chosen), distances=()), chosen.to_executor()
     trainings = [
         {"test": name, "seed": seed, "train_bags": train_bags, "test_bags": test_bags, "device": chosen.device}
         for name in tests

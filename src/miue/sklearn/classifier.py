@@ -25,13 +25,13 @@ from miue.common.errors import ConfigError, DataError
 from miue.common.text import plural
 from miue.common.user_warnings import warn_user
 from miue.common.values import Option, is_matrix
-from miue.model.config import TrainingConfig
 from miue.model.feature_scores import DistanceLike
 from miue.model.model import Model
 from miue.model.part import PartLike
-from miue.model.recipe import DEFAULT_DISTANCES, Recipe
+from miue.model.recipe import Recipe
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable, uncertainty_column
+from miue.settings import DEFAULT_DISTANCES, TrainingConfig
 from miue.training.fit import Run
 from miue.training.train import train_recipe
 

@@ -27,10 +27,10 @@ from miue.common.errors import ConfigError, one_of_two, out_of_range, unknown_na
 from miue.common.nested import read_nested
 from miue.common.processes import is_training_of_slurm, training_rank
 from miue.common.tasks import LOCAL, Executor
-from miue.common.values import Option, check_fields
+from miue.common.values import Option, check_fields, several
 from miue.methods import Method
-from miue.model.config import TrainingConfig
 from miue.networks import encoder_precision
+from miue.settings import TrainingConfig, TrainSettings
 from miue.training.callbacks import MIN_DELTA, BestWeights, EpochLog, EpochProgress, ReportsShare
 from miue.training.checkpoint import SafetensorsCheckpointIO, epochs_in
 from miue.training.interrupts import StopAfterBatch, interrupts_after_batches
@@ -103,6 +103,23 @@ class Run:
     loggers: tuple[Logger, ...] = ()
     trainer_options: Mapping[str, Option] = field(default_factory=dict)
     executor: Executor = LOCAL
+
+    @classmethod
+    def of(cls, settings: TrainSettings, folder: Path | None, *, progress: bool = True) -> Run:
+        """Return where and how a training runs by settings; without a folder it writes nothing."""
+        loggers = () if settings.logger is None else tuple(several(settings.logger) or (settings.logger,))
+        return cls(
+            folder,
+            progress=progress,
+            accelerator=settings.device,
+            devices=settings.devices,
+            nodes=settings.nodes,
+            tracking=Tracking(settings.trackers),
+            callbacks=settings.callbacks,
+            loggers=loggers,
+            trainer_options=settings.trainer_options,
+            executor=settings.to_executor(),
+        )
 
     def __post_init__(self) -> None:
         """Raise unless numbers are positive, and callbacks, loggers and options are Lightning's."""

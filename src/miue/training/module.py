@@ -23,7 +23,7 @@ from miue.common.processes import average_gradients, sum_over_processes, take_fr
 from miue.common.seeds import derive_seed
 from miue.common.third_party import noting_when
 from miue.methods import Method, check_log_probabilities, check_loss
-from miue.model.config import TrainingConfig
+from miue.settings import TrainingConfig
 from miue.training.first_look import FIX_OF_LOSS, bags_to_look_at, look_at_network
 
 VALIDATION_INSTANCES = 1024  # instances per validation batch

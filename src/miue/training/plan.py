@@ -22,11 +22,12 @@ from miue.common.text import plural, say
 from miue.common.user_warnings import warn_user
 from miue.common.values import Option
 from miue.io.splits.splits import Splits, check_patients
-from miue.model.config import ModelConfig, TrainingConfig, check_saveable
+from miue.model.config import ModelConfig, check_saveable
 from miue.model.contract import DataContract
 from miue.model.feature_scores import check_saveable_distances, check_statistics, find_distances, part_of_distance
 from miue.model.recipe import Recipe
 from miue.model.training_bags import TrainingBags
+from miue.settings import TrainingConfig
 
 PARTS_USED = ("train", "validation")
 NOT_OF_THE_TRAINING = {"extractor", "patch_scales", "pixels", "feature_names"}

@@ -20,7 +20,7 @@ from miue.common.errors import ConfigError, MiueError, StorageError, no_room_beh
 from miue.common.files import make_folder, read_json, write_json
 from miue.common.text import shortened
 from miue.common.user_warnings import warn_user
-from miue.model.config import TrainingConfig
+from miue.settings import TrainingConfig
 
 IDS = "trackers.json"  # in the folder of a run: which MLflow and W&B runs are continued on resume
 

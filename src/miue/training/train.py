@@ -27,16 +27,17 @@ from miue.common.torch_state import own_torch_state
 from miue.common.values import checked
 from miue.io.splits.files import write_splits
 from miue.methods import Method
-from miue.model.config import TrainingConfig, build_method, member_seeds
+from miue.model.config import build_method, member_seeds
 from miue.model.feature_scores import fit_distances
 from miue.model.model import Model
 from miue.model.part import PartLike
 from miue.model.predict import BATCH_INSTANCES
-from miue.model.recipe import DEFAULT_DISTANCES, Recipe
+from miue.model.recipe import Recipe
 from miue.model.training_bags import TrainingBags
 from miue.networks import say_if_slow
 from miue.predictions.provenance import TrainingRecord
 from miue.scores import FeatureDistance
+from miue.settings import DEFAULT_DISTANCES, TrainingConfig, TrainSettings
 from miue.training.after_training import act_after_training
 from miue.training.fit import Run, TrainingSummary, fit, read_fitted
 from miue.training.job import Job, handed_over, read_job
@@ -51,7 +52,6 @@ from miue.training.plan import (
     warn_of_untrained_classes,
 )
 from miue.training.run_folder import LAST, MEMBER, MEMBERS, IfExists, is_finished, open_run, write_model
-from miue.training.settings import TrainSettings
 from miue.training.trackers import Tracking, check_trackers
 
 HOLD_OUT = "to hold out a share of the bags, pass settings={'validation_fraction': 0.2}"
@@ -107,8 +107,8 @@ def train(
     """
     dataset = BagDataset.of(bags, labels)
     chosen = TrainSettings.of(settings, network=network, method=method, encoder=encoder)
-    run = chosen.run(None if out is None else Path(out), progress=progress)
-    return train_recipe(chosen.recipe(), dataset, run, validation=validation, if_exists=if_exists)
+    run = Run.of(chosen, None if out is None else Path(out), progress=progress)
+    return train_recipe(Recipe.of(chosen), dataset, run, validation=validation, if_exists=if_exists)
 
 
 @checked()

@@ -5,55 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pydantic import Field
-
 from miue.bags.cells import known_text
 from miue.bags.column_names import BAG
 from miue.bags.names import match_names
-from miue.common.errors import ConfigError, DataError, unknown_name
-from miue.common.settings import Location, Settings
+from miue.common.errors import DataError, unknown_name
 from miue.common.tables import read_header
-from miue.common.text import LABELS
 from miue.io.labels.label_table import LabelTable, read_label_table
-
-
-class GroupSettings(Settings):
-    """Which table names the group of each bag, and in which column."""
-
-    heading = LABELS
-
-    groups: Location | None = Field(
-        default=None,
-        description="Table of bags or patients and a column of groups (hospital, scanner): also evaluate each "
-        "group by itself.",
-    )
-    group_column: str | None = Field(default=None, description="Column of the groups in their table.")
-    id_column: str | None = Field(
-        default=None, description="Column of the bag's name in the table of groups, if not recognized."
-    )
-
-    def check(self) -> None:
-        """Raise unless table and column are named together, or neither.
-
-        Raises:
-            ConfigError: one of them alone.
-        """
-        if self.groups is not None and self.group_column is None:
-            columns = ", ".join(map(repr, read_header(self.groups)))
-            raise ConfigError(
-                item="groups",
-                wanted="group_column=NAME with it",
-                got=f"{str(self.groups)!r} alone, with the columns {columns}",
-                fix="name the column of the groups",
-            )
-        for name in ("group_column", "id_column"):
-            if self.groups is None and (value := getattr(self, name)) is not None:
-                raise ConfigError(
-                    item=name,
-                    wanted="groups=TABLE with it",
-                    got=f"{value!r} alone",
-                    fix="name the table of groups",
-                )
 
 
 def read_groups(

@@ -14,8 +14,8 @@ from miue.common.seeds import derive_seed
 from miue.common.text import plural
 from miue.common.values import checked
 from miue.io.splits.splits import Splits
+from miue.settings import VALIDATION_SHARE
 
-VALIDATION_SHARE = 0.15
 DRAWS: dict[str, tuple[int, ...]] = {"validation": (), "calibration": (1,)}
 """What the seeds of the two draws of a fold differ in."""
 NO_CALIBRATION = "keep no bags for calibration (no --calibration, in Python calibration=0)"

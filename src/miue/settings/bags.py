@@ -1,15 +1,17 @@
-"""How bags are read, as a command and Python say it."""
+"""How bags are read, split and grouped."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, InstanceOf, Strict
+from pydantic import Field, Strict
 
+from miue.common.errors import ConfigError
 from miue.common.settings import Location, Names, Settings, for_python
 from miue.common.text import LABELS, RUNNING
-from miue.io.labels.label_table import LabelTable
-from miue.io.splits.splits import Splits
+
+VALIDATION_SHARE = 0.15
+"""Share of the bags that are validated on, where a split is drawn."""
 
 
 class LoadSettings(Settings):
@@ -17,7 +19,7 @@ class LoadSettings(Settings):
 
     heading = LABELS
 
-    labels: Location | InstanceOf[LabelTable] | None = Field(
+    labels: Location | None = Field(
         default=None,
         description="Label table of the bags (CLAM, Patho-Bench, MIREL, STAMP), or folder of <bag>.npy "
         "(torchmil); ids are text.",
@@ -36,7 +38,7 @@ class LoadSettings(Settings):
         description="STAMP's table of PATIENT and FILENAME, if the label table has one row per patient.",
     )
     classes: Names = Field(default=(), description="Classes in order; the first is the negative one.")
-    splits: Location | InstanceOf[Splits] | None = Field(
+    splits: Location | None = Field(
         default=None,
         description="Splits (CLAM splits_k.csv, Patho-Bench, MIREL .npz, 'miue data split'), or none.",
     )
@@ -90,3 +92,60 @@ class LoadSettings(Settings):
         """The columns that are named, by what they mean."""
         named = {"bag_id": self.id_column, "label": self.label_column, "patient": self.patient_column}
         return {meaning: name for meaning, name in named.items() if name is not None} | self.columns
+
+
+class SplitSettings(Settings):
+    """Which splits are drawn."""
+
+    folds: int = Field(
+        default=1, ge=1, description="How many folds to draw, each bag tested once; 1 for a single split."
+    )
+    test: float = Field(default=0.2, ge=0.02, le=0.5, description="Share of test bags of a single split.")
+    validation: float = Field(
+        default=VALIDATION_SHARE, ge=0, le=0.5, description="Share of the other bags for validation."
+    )
+    calibration: float = Field(
+        default=0.0, ge=0, le=0.5, description="Share of the remaining bags to reserve for miue calibrate."
+    )
+    seed: int = Field(default=42, ge=0, description="Random seed of the split.")
+
+
+class GroupSettings(Settings):
+    """Which table names the group of each bag, and in which column."""
+
+    heading = LABELS
+
+    groups: Location | None = Field(
+        default=None,
+        description="Table of bags or patients and a column of groups (hospital, scanner): also evaluate each "
+        "group by itself.",
+    )
+    group_column: str | None = Field(default=None, description="Column of the groups in their table.")
+    id_column: str | None = Field(
+        default=None, description="Column of the bag's name in the table of groups, if not recognized."
+    )
+
+    def check(self) -> None:
+        """Raise unless table and column are named together, or neither.
+
+        Raises:
+            ConfigError: one of them alone.
+        """
+        if self.groups is not None and self.group_column is None:
+            from miue.common.tables import read_header
+
+            columns = ", ".join(map(repr, read_header(self.groups)))
+            raise ConfigError(
+                item="groups",
+                wanted="group_column=NAME with it",
+                got=f"{str(self.groups)!r} alone, with the columns {columns}",
+                fix="name the column of the groups",
+            )
+        for name in ("group_column", "id_column"):
+            if self.groups is None and (value := getattr(self, name)) is not None:
+                raise ConfigError(
+                    item=name,
+                    wanted="groups=TABLE with it",
+                    got=f"{value!r} alone",
+                    fix="name the table of groups",
+                )

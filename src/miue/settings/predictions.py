@@ -1,4 +1,4 @@
-"""How predictions are exported, as a command says it."""
+"""How predictions are read, exported and reported."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydantic import Field
 
 from miue.common.settings import Location, Names, Settings
 from miue.common.tasks.settings import ExecutorSettings
-from miue.common.text import RUNNING
+from miue.common.text import LABELS, OUTPUT, RUNNING
 
 
 class ExportSettings(ExecutorSettings):
@@ -51,4 +51,40 @@ class DrawnSettings(Settings):
     )
     bounds: str | None = Field(
         default=None, description="Bounds X,Y to subtract, instead of reading them from slides."
+    )
+
+
+class TableSettings(Settings):
+    """What is said of predictions that are a table."""
+
+    heading = LABELS
+
+    instances: Location | None = Field(
+        default=None, description="Instance table of any tool, where the predictions are a bag table."
+    )
+    classes: Names = Field(default=(), description="Classes in order; the first is the negative one.")
+
+
+class ReportSettings(Settings):
+    """What a report shows beside the predictions."""
+
+    heading = OUTPUT
+
+    names: Names = Field(
+        default=(),
+        description="Name of a method, once for each of the predictions in order; those of one name are its "
+        "seeds.",
+    )
+    title: str = Field(default="Predictions and how sure they are", description="Heading of the page.")
+    max_mb: float = Field(
+        default=20.0, ge=0.1, description="Largest size of the file, in MB; fewer instances are shown if needed."
+    )
+    resamples: int = Field(
+        default=1000,
+        ge=10,
+        description="Bootstrap resamples of bags behind the intervals.",
+        json_schema_extra={"heading": RUNNING},
+    )
+    seed: int = Field(
+        default=0, ge=0, description="Random seed of the resamples.", json_schema_extra={"heading": RUNNING}
     )

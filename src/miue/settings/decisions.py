@@ -1,4 +1,4 @@
-"""What is asked of a calibration, as a command and Python say it."""
+"""What is asked of a calibration and of a worklist."""
 
 from __future__ import annotations
 
@@ -6,14 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Strict
 
-from miue.calibration.calibration import CalibrationBags
-from miue.calibration.deferral import DeferralGoal
-from miue.calibration.false_alarms import FalseAlarmGoal
-from miue.calibration.instance_flags import Guarantee, InstanceGoal
-from miue.calibration.needs import Goals
-from miue.calibration.prediction_sets import PredictionSetGoal
 from miue.common.settings import Settings, for_python
 from miue.common.text import RULES, RUNNING
+from miue.common.values import Guarantee
 
 Part = Literal["scaling", "deferral", "sets", "ood"]
 
@@ -32,9 +27,6 @@ class CountSettings(Settings):
         ge=0,
         description="Random seed of the bags that choose deferral thresholds, and of those drawn of patients.",
         json_schema_extra={"heading": RUNNING},
-    )
-    made_from: CalibrationBags = for_python(
-        CalibrationBags(), "Which bags these are, as far as predictions do not say it."
     )
     allow_training_bags: bool = for_python(
         False, "Calibrate although the model was trained on some of these bags: no guarantee holds."
@@ -97,24 +89,23 @@ class CalibrateSettings(BagRuleSettings):
     )
     flags_cap: int = Field(default=10, description="For false-positives: more flags of a bag count as this many.")
 
-    def goals(self) -> Goals:
-        """Return what is asked of the calibration.
 
-        Raises:
-            ConfigError: a number out of its range, or no rule at all.
-        """
-        deferral = DeferralGoal(self.max_error, self.confidence, self.measure)
-        sets = PredictionSetGoal(round(1 - self.coverage, 12), self.prediction_set, self.per_class)
-        alarms = FalseAlarmGoal(self.false_alarms, self.ood_score, self.ood_confidence)
-        flags = None
-        if self.instances is not None:
-            score, negative_class = self.instance_score, self.negative_class
-            allowed, cap = self.allowed_flags, self.flags_cap
-            flags = InstanceGoal(self.instances, self.instance_level, score, negative_class, allowed, cap)
-        return Goals(
-            "scaling" not in self.without,
-            None if "deferral" in self.without else deferral,
-            None if "sets" in self.without else sets,
-            None if "ood" in self.without else alarms,
-            flags,
-        )
+class Limits(Settings):
+    """Where each reason begins, for predictions without a calibration; None takes it from the validation bags."""
+
+    heading = "Limits"
+
+    min_probability: float | None = Field(
+        default=None, ge=0, le=1, description="In between classes: predicted class less probable than this."
+    )
+    max_epistemic: float | None = Field(
+        default=None, ge=0, description="Model unsure: mutual information above this, in nats."
+    )
+    max_distance: float | None = Field(default=None, description="Far from training data: distance above this.")
+    min_patches: int | None = Field(default=None, ge=0, description="Few instances: fewer than this.")
+    quantile: float = Field(
+        default=0.95,
+        ge=0.5,
+        le=1,
+        description="Quantile of the validation bags that replaces each limit not set.",
+    )

@@ -1,8 +1,7 @@
-"""How slides are cut, encoded and shifted, as a command says it."""
+"""How slides are cut, encoded and shifted."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, Literal
 
 from pydantic import Field
@@ -10,7 +9,6 @@ from pydantic import Field
 from miue.common.settings import Location
 from miue.common.tasks.settings import ComputeSettings
 from miue.common.text import RUNNING
-from miue.pathology.tiling import Tiling
 
 ENCODER = "Patch encoder"
 
@@ -44,9 +42,9 @@ class TileSettings(ComputeSettings):
         json_schema_extra={"heading": RUNNING},
     )
 
-    def tiling(self) -> Tiling:
-        """Return how slides are cut."""
-        return Tiling(self.patch_px, self.magnification, self.tissue, self.mpp)
+    def tiling(self) -> dict[str, Any]:
+        """Return how slides are cut as JSON values, which ``Tiling`` takes."""
+        return self.model_dump(include={"patch_px", "magnification", "tissue", "mpp"})
 
     def encoder(self) -> dict[str, Any]:
         """Return the encoder as JSON values, which ``open_encoder`` takes."""
@@ -78,6 +76,6 @@ class ShiftSettings(TileSettings):
 
     def shift(self, kind: str, strength: str) -> dict[str, Any]:
         """Return a shift of this kind and strength as JSON values, which ``read_shift`` takes."""
-        cut = asdict(self.tiling()) if self.tiles is None else str(self.tiles.resolve())
+        cut = self.tiling() if self.tiles is None else str(self.tiles.resolve())
         drawn = {"drawn_per": self.drawn_per, "seed": self.seed, "pictures": self.pictures}
         return {"kind": kind, "strength": strength, **drawn, "tiles": cut}

@@ -1,4 +1,4 @@
-"""How a trained model is used, as a command says it."""
+"""How a trained model is used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field
 from miue.common.settings import DeviceSettings, Location, Names
 from miue.common.tasks.settings import ExecutorSettings
 from miue.common.text import OUTPUT, RULES, RUNNING
-from miue.networks import Precision
+from miue.common.values import Precision
 
 Estimator = Literal["residual", "bag-of-one", "attention"]
 

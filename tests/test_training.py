@@ -233,9 +233,9 @@ def train(out, if_exists, pace):
         time.sleep(0.2 if pace == "slow" else 0)
 
     BestWeights.on_train_epoch_end = slowly
-    settings = dict(seed=5, max_epochs=14, learning_rate=5e-3, lr_patience=0, stop_patience=9)
-    miue.train(separable_bags(), options={"encoder.dropout": 0.3}, settings=settings, out=out,
-               if_exists=if_exists, progress=False, device="cpu")
+    settings = dict(seed=5, max_epochs=14, learning_rate=5e-3, lr_patience=0, stop_patience=9, device="cpu")
+    settings["options"] = {"encoder.dropout": 0.3}
+    miue.train(separable_bags(), settings=settings, out=out, if_exists=if_exists, progress=False)
 
 miue.train  # loads the trainer, once for all runs
 for line in sys.stdin:

@@ -32,7 +32,7 @@ from miue.common.devices import torch_device
 from miue.common.double_precision import has_double
 from miue.datasets.mnist import mnist_bags
 from miue.methods import Method
-from miue.model.config import build_method
+from miue.model.build import build_method
 from miue.model.contract import DataContract
 from miue.model.feature_scores import DistanceScores, fit_distances
 from miue.model.predict import predict

@@ -22,7 +22,7 @@ from miue.bags.batches import shuffled_batches
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch
 from miue.methods import METHODS, Method
-from miue.model.config import build_method
+from miue.model.build import build_method
 from miue.model.contract import DataContract
 from miue.model.recipe import Recipe
 

@@ -38,7 +38,7 @@ from miue.common.errors import MiueError, StorageError
 from miue.common.extras import import_extra
 from miue.common.values import Option
 from miue.methods import Method
-from miue.model.config import build_method
+from miue.model.build import build_method
 from miue.model.contract import DataContract
 from miue.model.predict import predict
 from miue.model.recipe import Recipe

@@ -34,7 +34,7 @@ from miue.bags.ood_flags import OodFlags
 from miue.io.store.store import rows_sha256, write_tables
 from miue.methods import Method
 from miue.model import encoding
-from miue.model.config import build_method
+from miue.model.build import build_method
 from miue.model.contract import DataContract
 from miue.model.encoding import encode_in_chunks
 from miue.model.predict import predict

@@ -17,7 +17,6 @@ from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS
 from miue.common.registry import Registry
 from miue.common.tables import read_rows
 from miue.distributions.measures import MEASURES
-from miue.model.options import option_parameters
 from miue.model.part import find_part
 from miue.settings import TrainingConfig
 
@@ -180,7 +179,7 @@ def described(registry: Registry[Any]) -> list[tuple[str, str, str]]:
     """Return name, summary and options of each part of miue in a registry."""
     rows = []
     for name in registry.own_names():
-        options = option_parameters(find_part(registry.kind, name)) if registry is not DISTANCES else {}
+        options = find_part(registry.kind, name).parameters() if registry is not DISTANCES else {}
         defaults = [f"`{option}={literal(parameter.default)}`" for option, parameter in options.items()]
         aliases = "".join(f" Also `{alias}`." for alias in registry.aliases_of(name))
         rows.append((name, summary(registry[name]) + aliases, ", ".join(defaults)))

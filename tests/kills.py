@@ -40,7 +40,7 @@ def train(bags: BagDataset, out: Path, **more: Any) -> None:
 def validate(out: Path) -> None:
     bags = bright_bags()
     recipe = Recipe(encoder="compact", settings={**SETTINGS, "max_epochs": 3})
-    cross_validate(bags, make_folds(bags, 2), [1, 2], out, recipe, device="cpu", progress=False)
+    cross_validate(bags, make_folds(bags, 2), [1, 2], out, recipe, settings={"device": "cpu"}, progress=False)
 
 
 KINDS: dict[str, Callable[[Path], None]] = {

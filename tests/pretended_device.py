@@ -25,7 +25,7 @@ from miue.methods import METHODS
 from miue.model import feature_scores
 from miue.model import predict as prediction
 from miue.networks import NETWORKS
-from miue.training import after_training
+from miue.training import fit
 
 NAME = "pretended"
 MAY_MIX = ("_to_copy", "copy_", "index", "index_put_", "_index_put_impl_")  # as between a real device and the CPU
@@ -132,7 +132,7 @@ def register() -> None:
 
     patch.object(torch, "tensor", tensor).start()
     patch.object(torch, "inference_mode", torch.no_grad).start()  # tensors of inference cannot be wrapped
-    for module in (prediction, feature_scores, after_training):
+    for module in (prediction, feature_scores, fit):
         patch.object(module, "torch_device", torch.device).start()
 
 

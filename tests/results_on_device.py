@@ -11,12 +11,12 @@ import torch
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError
 from miue.model import predict as prediction
-from miue.model.config import build_method
+from miue.model.build import build_method
 from miue.model.contract import DataContract
 from miue.model.feature_scores import DistanceScores, fit_distances
 from miue.model.recipe import Recipe
 from miue.scores import DISTANCES
-from miue.training.after_training import act_after_training
+from miue.training.fit import act_after_training
 
 
 def results(bags: BagDataset, encoder: str, network: str, method: str, device: str) -> Iterator[tuple[str, Any]]:

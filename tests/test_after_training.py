@@ -102,7 +102,7 @@ def test_each_model_of_a_cross_validation_acts_on_its_own_training_bags(tmp_path
     bags = separable_bags(24)
     recipe = Recipe(method=others.CountsBags, settings={"max_epochs": 1})
     folds = make_folds(bags, 2, validation=0.25, seed=1)
-    cross_validate(bags, folds, [1], tmp_path, recipe, device="cpu", progress=False)
+    cross_validate(bags, folds, [1], tmp_path, recipe, settings={"device": "cpu"}, progress=False)
     runs = sorted(path.parent for path in tmp_path.rglob("model.safetensors"))
     assert len(runs) == 2
     for run in runs:

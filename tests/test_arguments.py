@@ -27,9 +27,10 @@ from miue.methods import Softmax
 from miue.model.calibrate import calibrate_model
 from miue.model.recipe import Recipe
 from miue.networks import MILNetwork
-from miue.training.fit import Run
-from miue.training.seeds import train_seeds
-from miue.training.train import train_recipe
+from miue.settings import RunSettings
+from miue.training.job import Job
+from miue.training.run import Run
+from miue.training.train import train_job, train_seeds
 
 ARRAYS = [np.ones((size, 3), np.float32) for size in (2, 3, 1, 2, 4, 1)]
 LABELS = [0, 1, 0, 1, 0, 1]
@@ -189,7 +190,7 @@ def predictions(model: miue.Model) -> Any:
         (lambda p: loose.InstanceGoal(cap=1.5), "cap", "1.5"),
         (lambda p: loose_executor("processes", "2"), "jobs", "'2'"),
         (lambda p: loose_shard("1", 2), "number", "'1'"),
-        (lambda p: loose_run(executor="ray"), "executor", "'ray'"),
+        (lambda p: loose_run(settings="ray"), "settings", "'ray'"),
         (lambda p: loose.calibrate(p, deferral=0.1), "deferral", "0.1"),
         (lambda p: loose.calibrate(p, like="folder"), "like", "a value of type str ('folder')"),
         (lambda p: loose.calibrate(p, class_names={"a", "b"}), "class_names", "a value of type set"),
@@ -210,8 +211,8 @@ def predictions(model: miue.Model) -> Any:
             "a value of type dict",
         ),
         (lambda p: loose.train(separable_bags(4).subset([])), "the bags to train on", "none"),
-        (lambda p: loose_seeds(RECIPE, separable_bags(4), ["x"], Run()), "seeds, entry 0", "'x'"),
-        (lambda p: train_recipe(p, separable_bags(4), Run()), "recipe", "a value of type Predictions"),
+        (lambda p: loose_seeds(Job(RECIPE, separable_bags(4)), ["x"], Run()), "seeds, entry 0", "'x'"),
+        (lambda p: train_job(p, Run()), "job", "a value of type Predictions"),
         (lambda p: loose.make_folds(separable_bags(20), 1), "the number of folds", "1"),
         (lambda p: loose.load_bags("folder", labels=["a"]), "labels", "['a']"),
         (lambda p: loose.write_report("r.html", [p]), "source 1", "a value of type Predictions"),
@@ -291,7 +292,9 @@ def test_numbers_of_numpy_and_generators_are_as_good_as_those_of_python(tmp_path
     bags = separable_bags(20)
     folds, recipe = loose.make_folds(bags, np.int64(2)), Recipe(settings={"max_epochs": 1}, distances=())
     seeds = np.array([1])
-    summaries = loose.cross_validate(bags, folds, seeds, tmp_path / "cv", recipe, device="cpu", progress=False)
+    summaries = loose.cross_validate(
+        bags, folds, seeds, tmp_path / "cv", recipe, settings={"device": "cpu"}, progress=False
+    )
     assert summaries[0].runs == 2
     options = {"network.hidden": np.int64(8)}
     model = loose.train(iter(ARRAYS), iter(LABELS), settings={"max_epochs": 1, "options": options}, progress=False)
@@ -400,15 +403,16 @@ def test_a_bag_that_is_there_twice_is_not_trained_and_validated_on() -> None:
 @pytest.mark.long
 def test_seeds_of_numpy_are_trained_in_other_processes(tmp_path: Path) -> None:
     """Tasks are written as JSON, which has no numbers of NumPy: a TypeError with the processes left open."""
-    run = Run(tmp_path / "out", progress=False, accelerator="cpu", executor=Executor("processes", 1))
-    records = train_seeds(RECIPE, separable_bags(20), np.array([1, 2]), run)  # type: ignore[arg-type]
+    settings = RunSettings(device="cpu", executor="processes", jobs=1)
+    run = Run(tmp_path / "out", settings, progress=False)
+    records = train_seeds(Job(RECIPE, separable_bags(20)), np.array([1, 2]), run)  # type: ignore[arg-type]
     assert [record.seed for record in records] == [1, 2]
 
 
 def test_seeds_come_from_a_generator_and_the_folder_is_a_text(tmp_path: Path) -> None:
     folder: Any = str(tmp_path / "out")
     seeds: Any = (seed for seed in (3,))
-    run = Run(folder, progress=False, accelerator="cpu", callbacks=[])  # type: ignore[arg-type]
-    assert run.callbacks == ()
-    assert [record.seed for record in train_seeds(RECIPE, separable_bags(20), seeds, run)] == [3]
+    run = Run(folder, RunSettings.of({"device": "cpu", "callbacks": []}), progress=False)
+    assert run.settings.callbacks == ()
+    assert [record.seed for record in train_seeds(Job(RECIPE, separable_bags(20)), seeds, run)] == [3]
     assert (tmp_path / "out" / "seed_3" / "config.json").exists()

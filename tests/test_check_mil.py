@@ -24,9 +24,9 @@ from miue.cli import app
 from miue.common.errors import ConfigError
 from miue.evaluation import Auc
 from miue.evaluation.intervals import auroc_interval
-from miue.model.recipe import Recipe
 from miue.selection import MIL_TESTS, MILCheck
 from miue.selection.mil import FEWEST_TEST_BAGS, SETTINGS, MILTestResult
+from miue.training.job import Job
 
 FAST: dict[str, Any] = {"options": {"encoder.width": 32}, "max_epochs": 12, "learning_rate": 3e-3}
 
@@ -197,8 +197,9 @@ def test_bags_to_train_on_to_stop_by_and_to_test_on_are_draws_of_their_own_and_t
 ) -> None:
     used: list[tuple[dict[str, Any], list[BagDataset]]] = []
 
-    def train(recipe: Recipe, bags: BagDataset, _run: Any, *, validation: BagDataset) -> Any:
-        used.append((dict(recipe.settings), [bags, validation]))
+    def train(job: Job, _run: Any) -> Any:
+        assert job.held_out is not None
+        used.append((dict(job.recipe.settings), [job.bags, job.held_out]))
         return SimpleNamespace(predict=predict)
 
     def predict(bags: BagDataset, *, progress: bool) -> Any:
@@ -208,7 +209,7 @@ def test_bags_to_train_on_to_stop_by_and_to_test_on_are_draws_of_their_own_and_t
         negative = 10.0 ** -(25 + 5 * sign * bags.labels.values)
         return SimpleNamespace(bags=SimpleNamespace(probabilities=np.stack([negative, 1 - negative], 1)))
 
-    monkeypatch.setattr("miue.selection.mil.train_recipe", train)
+    monkeypatch.setattr("miue.selection.mil.train_job", train)
     chosen: dict[str, Any] = {"tests": ["multi-concept", "single-concept"], "settings": {"max_epochs": 7}}
     chosen |= {"train_bags": 24, "test_bags": 30, "seeds": [4, 5], "progress": False}
     found = miue.check_mil("mean", "softmax", **chosen)

@@ -17,7 +17,7 @@ import miue
 from miue.bags.batches import shuffled_batches
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError
-from miue.model.defaults import settings_by_size
+from miue.model.recipe import settings_by_size
 from miue.settings import TrainingConfig
 from miue.training.module import EpochSums, TrainingData, validation_weights
 

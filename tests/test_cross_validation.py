@@ -27,7 +27,6 @@ from miue.common.digests import is_sealed, sealed
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.files import write_json
 from miue.common.tables import read_rows, read_text_columns
-from miue.common.tasks import Executor
 from miue.io.splits.draw import make_folds
 from miue.io.splits.splits import Splits
 from miue.model.recipe import Recipe
@@ -36,7 +35,7 @@ from miue.selection import Summaries, compare, cross_validate
 from miue.selection.comparison import paired_difference
 from miue.selection.cross_validation import OpenRuns
 from miue.selection.summaries import FoldShares, Value, summarize
-from miue.training.train import train_recipe
+from miue.training.train import train_job
 
 QUICK = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())
 
@@ -117,9 +116,9 @@ def test_one_whose_runs_are_removed_meanwhile_says_so_and_goes_on(
         trained.append(arguments)
         if len(trained) == 2:
             shutil.rmtree(out)
-        return train_recipe(*arguments, **options)
+        return train_job(*arguments, **options)
 
-    monkeypatch.setattr("miue.selection.cross_validation.train_recipe", removing)
+    monkeypatch.setattr("miue.selection.cross_validation.train_job", removing)
     call = (bags, make_folds(bags, 3), [1], out, Recipe(settings={"max_epochs": 1}))
     with pytest.raises(StorageError, match="fold_0.*got none: 1 of 3 outputs removed meanwhile"):
         cross_validate(*call, progress=False)
@@ -149,10 +148,7 @@ def test_processes_give_the_same_as_one(tmp_path: Path) -> None:
     splits = make_folds(bags, 2)
     alone = cross_validate(bags, splits, [1], tmp_path / "one", QUICK, progress=False)
     assert (
-        cross_validate(
-            bags, splits, [1], tmp_path / "two", QUICK, executor=Executor("processes", 2), progress=False
-        )
-        == alone
+        cross_validate(bags, splits, [1], tmp_path / "two", QUICK, settings={"jobs": 2}, progress=False) == alone
     )
 
 

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from made_bags import separable_bags
 
 import miue
-from miue.model.defaults import MOST_INSTANCES, settings_by_size
-from miue.model.recipe import Recipe
+from miue.model.recipe import MOST_INSTANCES, Recipe, settings_by_size
 from miue.selection import cross_validate
 from miue.settings import TrainingConfig
-from miue.training.plan import Plan
+from miue.training.job import Job
 
 BRIEF = {"max_epochs": 2, "stop_patience": 2}
 
@@ -50,7 +49,7 @@ def test_what_is_specified_replaces_what_follows_from_the_size() -> None:
 @pytest.mark.long
 def test_shell_python_estimator_and_cross_validation_share_the_rule_and_record_it(tmp_path: Path) -> None:
     bags = separable_bags(40)
-    expected = Plan.of(Recipe(settings=BRIEF), bags).training_config.model_dump(exclude={"seed"})
+    expected = Job(Recipe(settings=BRIEF), bags).training_config.model_dump(exclude={"seed"})
     assert expected["lr_patience"] == 25
     miue.write_store(tmp_path / "store", bags)
     brief = [word for name, value in BRIEF.items() for word in ("--set", f"{name}={value}")]

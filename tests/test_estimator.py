@@ -29,10 +29,10 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.bags.rows import GroupedRows
 from miue.common.errors import ConfigError, DataError, ModelError
-from miue.model.recipe import Recipe
 from miue.settings import TrainingConfig
 from miue.sklearn.classifier import MILUncertaintyClassifier
-from miue.training.train import train_recipe
+from miue.training.job import Job
+from miue.training.train import train_job
 
 QUICK = {"max_epochs": 3, "learning_rate": 1e-2}
 SMALL = {"encoder.width": 16, "network.hidden": 8, "method.residual_hidden": 8}
@@ -331,11 +331,11 @@ def test_every_field_of_the_training_config_is_a_parameter_with_its_default(
     assert {name: found.get_params()[name] for name in fields} == changed
     seen: dict[str, Any] = {}
 
-    def kept(recipe: Recipe, *others: Any, **options: Any) -> miue.Model:
-        seen.update(recipe.settings)
-        return train_recipe(recipe, *others, **options)
+    def kept(job: Job, *others: Any) -> miue.Model:
+        seen.update(job.recipe.settings)
+        return train_job(job, *others)
 
-    monkeypatch.setattr("miue.sklearn.classifier.train_recipe", kept)
+    monkeypatch.setattr("miue.sklearn.classifier.train_job", kept)
     found.set_params(max_epochs=np.int64(1), lr_factor=np.float32(0.25), options=SMALL, random_state=7)
     found.fit([np.tile(array[:, :, None], (1, 1, 5)) for array in arrays], labels)  # images, to be augmented
     assert seen == {**changed, "max_epochs": 1, "lr_factor": 0.25, "seed": 7}

@@ -22,7 +22,7 @@ from miue.distributions.measures import compute_measures
 from miue.evidence.losses import EvidentialLoss, kl_penalty, squared_error
 from miue.methods import DeepEnsemble, DensityAwareEDL, RelaxedEDL
 from miue.methods.density_aware_edl import Moments
-from miue.model.config import member_seeds
+from miue.model.build import member_seeds
 
 SETTINGS = {"max_epochs": 2, "learning_rate": 1e-3, "seed": 3}
 

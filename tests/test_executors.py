@@ -24,11 +24,14 @@ from miue.io.handover import describe_bags, find_bags_again
 from miue.io.splits.draw import make_folds
 from miue.model.recipe import Recipe
 from miue.selection import Summaries, cross_validate
+from miue.settings import RunSettings
 from miue.training.job import Job, handed_over, read_job
+from miue.training.run import Run
 
 QUICK = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 2}, distances=())
 ENSEMBLE: dict[str, Any] = {"method": "deep-ensemble", "options": {"method.size": 3, "network.hidden": 5}}
 TWO = Executor("processes", 2)
+RUN = Run(None, RunSettings(jobs=2))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -47,8 +50,17 @@ def same(first: Any, second: Any) -> bool:
 
 def written(out: Path, executor: Executor = LOCAL, **more: Any) -> dict[str, bytes]:
     """What a small cross-validation writes."""
-    bags = separable_bags(24)
-    cross_validate(bags, make_folds(bags, 2), [1, 2], out, QUICK, executor=executor, progress=False, **more)
+    bags, settings = separable_bags(24), {"executor": executor.kind, "jobs": executor.jobs}
+    cross_validate(
+        bags,
+        make_folds(bags, 2),
+        [1, 2],
+        out,
+        QUICK,
+        settings=settings,
+        progress=False,
+        **more,
+    )
     return contents(out)
 
 
@@ -124,8 +136,8 @@ def test_a_worker_that_outlives_a_command_reads_the_job_of_the_next(tmp_path: Pa
     for epochs in (1, 2):
         own = replace(bags, instances=np.asarray(bags.instances) * epochs)
         recipe = replace(QUICK, settings={"max_epochs": epochs})
-        with handed_over(Job(own, recipe), tmp_path / "run", TWO) as path:
-            read.append(read_job(path))
+        with handed_over(Job(recipe, own), tmp_path / "run", RUN) as path:
+            read.append(read_job(path)[0])
     assert [job.recipe.settings["max_epochs"] for job in read] == [1, 2]
     assert np.array_equal(2 * np.asarray(read[0].bags.instances), np.asarray(read[1].bags.instances))
     assert not list(tmp_path.iterdir())
@@ -227,7 +239,7 @@ def test_seeds_are_runs_of_their_own_and_a_resume_trains_what_is_missing(tmp_pat
     twice = ["train", tmp_path / "store", "--seeds", "1,1", *words, "--out", tmp_path / "twice"]
     assert "the seeds: expected different ones" in run(*twice, code=2)
     alone = ["train", tmp_path / "store", *words, "--out", tmp_path / "one", "--jobs", "2"]
-    assert "several seeds are trained by --seeds" in run(*alone, code=2)
+    assert "train several seeds" in run(*alone, code=2)
     assert not (tmp_path / "one").exists()
 
 
@@ -252,8 +264,8 @@ def test_a_resume_of_seeds_with_other_options_is_refused_and_with_more_epochs_tr
 
 
 def test_a_module_that_is_built_cannot_be_handed_over(tmp_path: Path) -> None:
-    job = Job(separable_bags(), Recipe(network=others.PlainMean(5, 2), method="softmax"))
-    with pytest.raises(ConfigError, match="which is built already"), handed_over(job, tmp_path / "run", TWO):
+    job = Job(Recipe(network=others.PlainMean(5, 2), method="softmax"), separable_bags())
+    with pytest.raises(ConfigError, match="which is built already"), handed_over(job, tmp_path / "run", RUN):
         pass
 
 

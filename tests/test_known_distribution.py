@@ -42,7 +42,7 @@ from miue.predictions.provenance import Provenance
 from miue.predictions.read_table import read_table
 from miue.predictions.table import PredictionTable
 from miue.report.figures import confidence_figure
-from miue.training.plan import check_labels
+from miue.training.sets import check_labels
 
 THREE: list[bool | None] = [False, True, None]
 VALUES, KNOWN = [False, True, False], [True, True, False]

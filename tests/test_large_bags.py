@@ -21,7 +21,7 @@ from miue.bags.dataset import BagDataset
 from miue.methods import METHODS, MIREL
 from miue.model import encoding
 from miue.model import predict as prediction
-from miue.model.config import build_method
+from miue.model.build import build_method
 from miue.model.contract import DataContract
 from miue.model.recipe import Recipe
 from miue.networks import base as networks

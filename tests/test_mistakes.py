@@ -142,7 +142,7 @@ def _write_slides(folder: Path) -> None:
         ("train STORE --out FILE/x", "FILE'; choose another place, or see who may write there"),
         ("train STORE --out /proc/x", "or a place that takes no files; wait until"),
         ("train STORE --out RUN", "pass --overwrite to replace it"),
-        ("train FEATURES --out NEW", "give a table of labels with --labels"),
+        ("train FEATURES --out NEW", "give a table of labels"),
         ("train FEATURES/0000.h5 --out NEW", "got a file; pass the folder of the files"),
         ("inspect FEATURES/0000.h5", "got a file of another kind; pass the folder of the files"),
         ("train labels.csv --out NEW", "a label table is passed as --labels, beside the folder of features"),

@@ -21,7 +21,7 @@ from miue.evaluation import METRICS, Metric, check_own_metrics, evaluate, is_bui
 from miue.evaluation.class_metrics import NOT_FINITE, NamedMetric
 from miue.evaluation.metrics import NO_LABEL, Judged, Owners, WeightedMetric, mean_over_items
 from miue.io.splits.draw import make_folds
-from miue.model.hub.card import _listed_metrics
+from miue.model.hub import _listed_metrics
 from miue.model.recipe import Recipe
 from miue.predictions.folder import Predictions, read_predictions
 from miue.predictions.table import PredictionTable

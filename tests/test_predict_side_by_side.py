@@ -19,10 +19,9 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.common.tasks import LOCAL, Shard, Task
 from miue.io.load import load_bags
-from miue.model import write_predictions as module
+from miue.model import shards as module
 from miue.model.predict import BATCH_INSTANCES, NoReadableBag
-from miue.model.shards import describe_shard
-from miue.model.write_predictions import PredictionRequest, write_predictions, write_predictions_side_by_side
+from miue.model.shards import PredictionRequest, describe_shard, write_predictions, write_predictions_side_by_side
 
 BAD = 3  # the second of the files, in batches of its own
 

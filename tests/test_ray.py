@@ -23,7 +23,7 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.tasks import Executor, Task, run_tasks
-from miue.model.write_predictions import PredictionRequest, write_predictions, write_predictions_side_by_side
+from miue.model.shards import PredictionRequest, write_predictions, write_predictions_side_by_side
 from miue.pathology.export.folders import export_side_by_side
 
 ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'miue[ray]'")

@@ -186,20 +186,6 @@ def test_a_part_that_is_registered_takes_the_place_of_an_entry_point_that_was_us
 @pytest.mark.parametrize(
     ("kind", "name", "message"),
     [
-        ("method", "Attention", "method 'Attention': .* got the name of a network; pass it as the network"),
-        ("network", "mlp", "got the name of an encoder; pass it as the encoder, or choose one of these"),
-        ("encoder", "deterministic", "got the name of a method"),
-        ("distance", "mahalanobi", "did you mean 'mahalanobis'"),
-    ],
-)
-def test_the_name_of_another_kind_of_part_is_answered_with_its_kind(kind: str, name: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        find_part(kind, name)
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "message"),
-    [
         ("method", "MIRELL", "did you mean 'mirel'"),
         ("method", "IEDL", "did you mean 'i-edl'"),
         ("network", "TransMIL", "did you mean 'torchmil-transmil'"),

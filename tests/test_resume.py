@@ -21,8 +21,7 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, StorageError
 from miue.io.splits.draw import make_folds
-from miue.model.defaults import settings_by_size
-from miue.model.recipe import Recipe
+from miue.model.recipe import Recipe, settings_by_size
 from miue.selection import cross_validate
 from miue.settings import TrainingConfig
 from miue.training.callbacks import BestWeights

@@ -19,8 +19,9 @@ from miue.io.load import load_bags
 from miue.model.recipe import Recipe
 from miue.model.training_bags import TrainingBags
 from miue.sklearn import MILUncertaintyClassifier
-from miue.training.fit import Run
-from miue.training.seeds import train_seeds
+from miue.training.job import Job
+from miue.training.run import Run
+from miue.training.train import train_seeds
 
 ONE_EPOCH = Recipe(settings={"max_epochs": 1})
 QUICK: dict[str, Any] = {"settings": {"max_epochs": 1}, "progress": False, "device": "cpu"}
@@ -61,7 +62,7 @@ def test_several_trainings_of_the_same_bags_warn_once(tmp_path: Path) -> None:
     (text,) = [str(one.message) for one in shown if "hold the same" in str(one.message)]
     assert text.startswith("bags hold the same instances as others: 'bag_1' = 'bag_24'; what is held out is also")
     with pytest.warns(UserWarning) as shown:
-        train_seeds(ONE_EPOCH, bags, [1, 2], Run(tmp_path / "seeds", progress=False))
+        train_seeds(Job(ONE_EPOCH, bags), [1, 2], Run(tmp_path / "seeds", progress=False))
     assert len([one for one in shown if "hold the same" in str(one.message)]) == 1
 
 

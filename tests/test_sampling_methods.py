@@ -23,8 +23,7 @@ from miue.methods import BayesMIL, MCDropout, Method
 from miue.methods.base import attention_proxy
 from miue.methods.bayes_mil import VariationalLinear
 from miue.model import draws
-from miue.model.config import member_seeds
-from miue.model.options import options_of_module
+from miue.model.build import member_seeds
 from miue.model.part import Part, PartLike
 from miue.model.predict import predict
 from miue.networks import AttentionNetwork, initialize, seeded
@@ -179,7 +178,7 @@ def test_named_bags_draw_by_their_names(bags: BagDataset) -> None:
 def test_a_built_method_can_be_built_again_with_its_draws() -> None:
     """Files keep the options of a module that was passed built, which are attributes of their names."""
     network = build_network("attention", MLP((5,), width=7, dropout=0.3), 2)
-    options, why_not = options_of_module(Part("method", "mc-dropout", MCDropout(network, draws=3)))
+    options, why_not = Part("method", "mc-dropout", MCDropout(network, draws=3)).options_of_module()
     assert (options, why_not) == ({"draws": 3}, "")
 
 

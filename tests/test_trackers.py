@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,11 +24,12 @@ from miue.io.splits.draw import make_folds
 from miue.io.store import write_store
 from miue.model.recipe import Recipe
 from miue.selection import cross_validate
-from miue.settings import TrainingConfig
+from miue.settings import RunSettings, TrainingConfig
 from miue.training.callbacks import EpochLog
-from miue.training.fit import Run
-from miue.training.seeds import train_seeds
-from miue.training.trackers import TRACKERS, Destination, Tracking, opened_loggers
+from miue.training.job import Job
+from miue.training.run import Run
+from miue.training.trackers import TRACKERS, opened_loggers
+from miue.training.train import train_seeds
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the trackers' own code
 COLUMNS = ("train_loss", "validation_nll", "validation_error", "criterion", "learning_rate")
@@ -113,20 +114,19 @@ def test_folds_and_seeds_are_tracked_each_in_its_folder_and_named_from_that_of_t
     names: list[str] = []
     tensorboard = TRACKERS["tensorboard"]
 
-    def open_and_note(where: Destination) -> Logger:
-        names.append(where.name)
-        return tensorboard(where)
+    def open_and_note(run: Run, *more: Any) -> Logger:
+        names.append(run.name)
+        return tensorboard(run, *more)
 
     monkeypatch.setitem(cast(dict[str, Any], TRACKERS), "tensorboard", open_and_note)
     recipe = Recipe("mean", "softmax", settings={"max_epochs": 2})
-    how: dict[str, Any] = {"trackers": ["tensorboard"], "device": "cpu", "progress": False}
-    cross_validate(bags, make_folds(bags, 2), [7], tmp_path / "cv", recipe, **how)
+    settings = RunSettings(trackers=("tensorboard",), device="cpu")
+    cross_validate(bags, make_folds(bags, 2), [7], tmp_path / "cv", recipe, settings=settings, progress=False)
     assert names == ["cv/fold_0/seed_7/run", "cv/fold_1/seed_7/run"]
     for name in names:
         assert_same(tensorboard_values(tmp_path / name), logged(tmp_path / name))
     names.clear()
-    run = Run(tmp_path / "seeds", progress=False, accelerator="cpu", tracking=Tracking(("tensorboard",)))
-    train_seeds(recipe, bags, [3, 5], run)
+    train_seeds(Job(recipe, bags), [3, 5], Run(tmp_path / "seeds", settings, progress=False))
     assert names == ["seeds/seed_3", "seeds/seed_5"]
 
 
@@ -134,7 +134,7 @@ def test_a_cross_validation_with_an_unknown_tracker_is_refused_before_it_begins(
     tmp_path: Path, bags: BagDataset
 ) -> None:
     with pytest.raises(ConfigError, match="did you mean 'tensorboard'"):
-        cross_validate(bags, make_folds(bags, 2), [7], tmp_path / "cv", trackers=["tensorbord"], progress=False)
+        cross_validate(bags, make_folds(bags, 2), [7], tmp_path / "cv", settings={"trackers": ["tensorbord"]})
     assert not (tmp_path / "cv").exists()
 
 
@@ -143,20 +143,19 @@ def test_a_run_that_is_resumed_with_one_of_its_trackers_keeps_the_ids_of_the_oth
 ) -> None:
     asked: list[tuple[str, str | None]] = []
 
-    def open_mlflow(where: Destination) -> Logger:
-        asked.append(("mlflow", where.run_id))
-        return DummyLogger()
+    def opens(name: str) -> Callable[[Run, int, str | None], Logger]:
+        def note(run: Run, first_epoch: int, run_id: str | None) -> Logger:
+            asked.append((name, run_id))
+            return DummyLogger()
 
-    def open_wandb(where: Destination) -> Logger:
-        asked.append(("wandb", where.run_id))
-        return DummyLogger()
+        return note
 
-    monkeypatch.setitem(cast(dict[str, Any], TRACKERS), "mlflow", open_mlflow)
-    monkeypatch.setitem(cast(dict[str, Any], TRACKERS), "wandb", open_wandb)
+    for name in ("mlflow", "wandb"):
+        monkeypatch.setitem(cast(dict[str, Any], TRACKERS), name, opens(name))
     (tmp_path / "trackers.json").write_text('{"mlflow": "first", "wandb": "second"}')
     settings = TrainingConfig(max_epochs=9, bags_per_update=1, lr_patience=3, stop_patience=5)
     for names in (("wandb",), ("mlflow", "wandb")):
-        with opened_loggers(Tracking(names, tmp_path), tmp_path, settings, 3):
+        with opened_loggers(Run(tmp_path, RunSettings.of(trackers=names)), settings, 3):
             pass
     assert asked[1] == ("mlflow", "first")
 
@@ -229,10 +228,10 @@ def test_the_address_of_mlflow_is_taken_from_the_user_and_not_from_the_training_
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     homes = [tmp_path / "seed_1", tmp_path / "seed_2"]
     for home in homes:
-        TRACKERS["mlflow"](Destination(home, home, 1, None, home))
+        TRACKERS["mlflow"](Run(home), 1, None)
     assert opened == [f"sqlite:///{home / 'mlflow' / 'mlflow.db'}" for home in homes]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server")
-    TRACKERS["mlflow"](Destination(homes[0], homes[0], 1, None, homes[0]))
+    TRACKERS["mlflow"](Run(homes[0]), 1, None)
     assert opened[2] == os.environ["MLFLOW_TRACKING_URI"] == "http://server"
 
 

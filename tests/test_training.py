@@ -28,7 +28,7 @@ from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.nested import read_nested, write_nested
-from miue.model.defaults import settings_by_size
+from miue.model.recipe import settings_by_size
 from miue.model.training_bags import parts_of_run
 from miue.settings import TrainingConfig
 from miue.training.module import EpochSums, TrainingData, TrainingModule
@@ -498,11 +498,9 @@ def test_labels_that_are_measurements_are_said_to_be_no_classes() -> None:
     arrays = [np.full((2, 3), bag, np.float32) for bag in range(8)]
     names = [f"{months:.2f}" for months in np.linspace(1, 50, 8)]
     bags = BagDataset.from_arrays(arrays, list(range(8)), class_names=names)
-    said = (
-        r"like 7 other classes; add bags .*, or hold none out \(validation_fraction=0\), or make a few classes of"
-    )
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError) as raised:
         miue.train(bags, settings={"max_epochs": 1})
+    assert raised.value.got == "1, like 7 other classes"
 
 
 def test_where_splits_have_none_to_validate_on_it_is_said_how_many_are_held_out(

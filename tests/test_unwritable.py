@@ -41,9 +41,10 @@ from miue.pathology.export.folders import export
 from miue.pathology.tile_files import Tiles, read_tiles, write_features
 from miue.predictions.folder import Predictions
 from miue.selection import cross_validate
-from miue.settings import TrainingConfig
+from miue.settings import RunSettings, TrainingConfig
+from miue.training.run import Run
 from miue.training.run_folder import IfExists, clear_run
-from miue.training.trackers import Tracking, opened_loggers
+from miue.training.trackers import opened_loggers
 
 QUICK = {"max_epochs": 1}
 TWO = Executor("processes", 2)
@@ -74,7 +75,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "store": lambda out: write_store(out, separable_bags()),
     "pack": lambda out: pack(separable_bags(), out),
     "cross_validate side by side": lambda out: cross_validate(
-        separable_bags(), make_folds(separable_bags(), 2), [1], out, Recipe(settings=QUICK), executor=TWO
+        separable_bags(), make_folds(separable_bags(), 2), [1], out, Recipe(settings=QUICK), settings={"jobs": 2}
     ),
     "predictions": lambda out: made_predictions(200).save(out),
 }
@@ -215,11 +216,11 @@ def test_no_array_of_a_store_loses_its_end_to_a_full_disk(tmp_path: Path) -> Non
 def test_a_tracker_that_finds_no_room_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tensorboard")
     monkeypatch.setattr("threading.excepthook", lambda *_: None)  # TensorBoard's thread fails as well
-    tracking = Tracking(("tensorboard",), tmp_path)
+    tracked = Run(tmp_path, RunSettings(trackers=("tensorboard",)))
     config = TrainingConfig(max_epochs=1, bags_per_update=1, lr_patience=1, stop_patience=1)
     with (
         pytest.raises(StorageError, match="what is tracked of .*File too large; free space"),
-        opened_loggers(tracking, tmp_path, config, 0) as loggers,
+        opened_loggers(tracked, config, 0) as loggers,
         full_disk(100),
     ):
         for step in range(100):
@@ -368,7 +369,7 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_written(
     with pytest.raises(ConfigError, match="an accelerator"):
         miue.train(bags, out=out, settings={"device": device}, progress=False)
     with pytest.raises(ConfigError, match="an accelerator"):
-        cross_validate(bags, make_folds(bags, 2), [1], out, device=device, progress=False)
+        cross_validate(bags, make_folds(bags, 2), [1], out, settings={"device": device}, progress=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
 
 

@@ -81,7 +81,7 @@ def test_quantiles_do_not_change_what_is_learned_nor_what_is_drawn_next(
         return model.weights_sha256, torch.rand(3), float(np.random.rand())  # noqa: NPY002
 
     ours = weights_and_draws()
-    monkeypatch.setattr("miue.training.plan.Plan.holds_out", property(lambda self: False))
+    monkeypatch.setattr("miue.training.job.Job.holds_out", property(lambda self: False))
     theirs = weights_and_draws()
     assert ours[0] == theirs[0]
     assert torch.equal(ours[1], theirs[1])

@@ -24,7 +24,7 @@ from miue.bags.ood_flags import OodFlags
 from miue.cli import app
 from miue.common.errors import DataError, ModelError
 from miue.common.tables import read_rows
-from miue.common.tasks import Executor, Task, run_tasks
+from miue.common.tasks import Task, run_tasks
 from miue.io.store.store import write_store
 from miue.model.folder import SavedConfig, read_config
 from miue.model.training_bags import parts_of_run
@@ -134,7 +134,9 @@ def test_a_run_is_refitted_to_parts_of_its_bags_and_measured_on_the_same_others(
     monkeypatch.setattr(vanishing, "run_tasks", recorded)
 
     def check(**more: Any) -> Any:
-        return check_vanishing(run, split_bags, tmp_path / "out", progress=False, device="cpu", **more)
+        return check_vanishing(
+            run, split_bags, tmp_path / "out", settings={"device": "cpu"}, progress=False, **more
+        )
 
     found = check()
     assert found.sizes == (8, 16, 32, 64) and found.bags == 40
@@ -173,10 +175,8 @@ def test_a_run_is_refitted_to_parts_of_its_bags_and_measured_on_the_same_others(
 
 @pytest.mark.slow
 def test_refits_run_in_processes_to_the_same_slopes(run: Path, split_bags: BagDataset, tmp_path: Path) -> None:
-    here = check_vanishing(run, split_bags, tmp_path / "a", progress=False, device="cpu")
-    there = check_vanishing(
-        run, split_bags, tmp_path / "b", progress=False, device="cpu", executor=Executor("processes", 2)
-    )
+    here = check_vanishing(run, split_bags, tmp_path / "a", settings={"device": "cpu"}, progress=False)
+    there = check_vanishing(run, split_bags, tmp_path / "b", settings={"device": "cpu", "jobs": 2}, progress=False)
     assert [one.slope for one in here.slopes] == pytest.approx([one.slope for one in there.slopes])
 
 
@@ -229,10 +229,10 @@ def test_code_of_others_that_a_run_names_is_not_imported_without_trust(
     (tmp_path / "leaves_traces.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ModelError, match="leave to run the code of others, got 'leaves_traces:Thing.*trust=True"):
-        check_vanishing(run, split_bags, tmp_path / "out", progress=False, device="cpu")
+        check_vanishing(run, split_bags, tmp_path / "out", progress=False)
     assert not (tmp_path / "out").exists()
     with pytest.raises(SystemExit):
-        check_vanishing(run, split_bags, tmp_path / "out", progress=False, device="cpu", trust=True)
+        check_vanishing(run, split_bags, tmp_path / "out", settings={"trust": True}, progress=False)
 
 
 def test_bags_without_those_of_the_run_are_refused(run: Path, split_bags: BagDataset, tmp_path: Path) -> None:

@@ -74,8 +74,10 @@ def run_task(name: str, seed: int, device: str, source: str, work: str, results:
 
 def train_preset(name: str, seeds: Sequence[int], paths: Paths, device: str = "auto") -> list[Model]:
     """Train one preset with several seeds where that is not done."""
-    from miue.training.fit import Run
-    from miue.training.train import train_recipe
+    from miue.settings import RunSettings
+    from miue.training.job import Job
+    from miue.training.run import Run
+    from miue.training.train import train_job
 
     chosen = _trained(preset(name))
     runs = {seed: paths.run(preset(name).trained_as or name, seed) for seed in seeds}
@@ -84,10 +86,9 @@ def train_preset(name: str, seeds: Sequence[int], paths: Paths, device: str = "a
             locks.enter_context(locked(runs[seed], wait=True))
         bags = store_of(chosen.data, paths, chosen.bags)
         return [
-            train_recipe(
-                chosen.recipe.with_seed(seed),
-                bags,
-                Run(runs[seed], progress=False, accelerator=device),
+            train_job(
+                Job(chosen.recipe.with_seed(seed), bags),
+                Run(runs[seed], RunSettings.of(device=device), progress=False),
                 if_exists="resume",
             )
             for seed in seeds

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from miue.common.errors import ConfigError, StorageError
 from miue.datasets.gaussian import gaussian_bags
 from miue.evaluation.level import evaluate_level
-from miue.model.config import build_method
+from miue.model.build import build_method
 from miue.model.contract import DataContract
-from miue.model.defaults import settings_by_size
+from miue.model.recipe import settings_by_size
 from papers.mirel import Preset, preset, preset_names, published_table, published_tables, runner
 from papers.mirel.cli import app
 from papers.mirel.distance_choice import ranking

@@ -122,10 +122,8 @@ def check_vanishing(
         label_as_trained(opened.bags, load, run, contract.class_names),
         out,
         seeds=list(map(value_of, seeds or [])),  # type: ignore[arg-type]
-        executor=settings.to_executor(),
-        device=settings.device,
+        settings=settings,
         progress=not quiet,
-        trust=settings.trust,
     )
     if as_json:
         say_json(found.to_json())

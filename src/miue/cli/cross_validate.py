@@ -90,10 +90,8 @@ def cross_validate(
         numbers,
         out,
         Recipe.of(settings),
-        executor=settings.to_executor(),
+        settings=settings,
         shard=part,
-        trackers=settings.trackers,
-        device=settings.device,
         progress=not quiet,
     )
     if not found:

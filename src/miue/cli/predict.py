@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from miue.bags.dataset import BagDataset
     from miue.common.tasks import Shard
     from miue.model.model import Model
-    from miue.model.write_predictions import PredictionRequest
+    from miue.model.shards import PredictionRequest
     from miue.predictions.folder import Predictions
     from miue.settings import LoadSettings, PredictSettings
 
@@ -69,7 +69,7 @@ def predict(
     from miue.common.devices import torch_device
     from miue.common.tasks import parse_shard
     from miue.model.model import Model
-    from miue.model.write_predictions import PredictionRequest
+    from miue.model.shards import PredictionRequest
     from miue.pathology.export.kinds import check_kinds
 
     shard = None if settings.shard is None else parse_shard(settings.shard)
@@ -121,8 +121,7 @@ def _predict(
     progress: bool,
 ) -> tuple[Predictions | None, list[str]]:
     """Write predictions of bags, of a shard or by several processes; return them, and what was left out."""
-    from miue.model.shards import describe_shard
-    from miue.model.write_predictions import write_predictions, write_predictions_side_by_side
+    from miue.model.shards import describe_shard, write_predictions, write_predictions_side_by_side
 
     written = {"overwrite": overwrite, "table_format": settings.table_format, "progress": progress}
     executor = settings.to_executor()

@@ -68,15 +68,15 @@ def train(
     """
     from miue.common.devices import torch_device
     from miue.model.recipe import Recipe
-    from miue.training.fit import Run
-    from miue.training.plan import question_negative_class
-    from miue.training.seeds import train_seeds
-    from miue.training.train import train_recipe
+    from miue.training.job import Job
+    from miue.training.notes import question_negative_class
+    from miue.training.run import Run
+    from miue.training.train import train_job, train_seeds
 
     if resume and overwrite:
         raise one_of_two("--resume with --overwrite")
     torch_device(settings.device)
-    recipe, run = Recipe.of(settings), Run.of(settings, out)
+    recipe, run = Recipe.of(settings), Run(out, settings)
     run = replace(run, progress=run.is_first and not quiet)
     in_files = not (bags / "store.json").exists()
     share = settings.validation_share if in_files else None
@@ -88,12 +88,13 @@ def train(
     if run.is_first and quiet:
         question_negative_class(opened.bags, recipe)
     if_exists: IfExists = "resume" if resume else "overwrite" if overwrite else "refuse"
+    job = Job(recipe, opened.bags)
     if seeds:
-        records = train_seeds(recipe, opened.bags, list(map(value_of, seeds)), run, if_exists=if_exists)  # type: ignore[arg-type]
+        records = train_seeds(job, list(map(value_of, seeds)), run, if_exists=if_exists)  # type: ignore[arg-type]
         if run.is_first:
             _show_seeds(records, out, as_json)
         return
-    record = train_recipe(recipe, opened.bags, run, if_exists=if_exists).training
+    record = train_job(job, run, if_exists=if_exists).training
     if not run.is_first:
         return
     best = record.best_epoch

@@ -1,24 +1,17 @@
-"""What a model is made of and how it is trained, as files say it; and the method that is built from that."""
+"""What a model is made of and how it is trained, as files say it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_serializer
 
-from miue.common.errors import ConfigError, ModelError
 from miue.common.parts import METHODS, NETWORKS
-from miue.common.seeds import derive_seed
-from miue.common.torch_state import own_torch_state
 from miue.common.values import Option
-from miue.methods import DeepEnsemble, Method
-from miue.model.build import assemble, redraw, weights_to_keep
-from miue.model.contract import DataContract
-from miue.model.options import options_of_module
-from miue.model.part import Part, find_part, saved_part
-from miue.networks import initialize, seeded
+from miue.model.part import Part, not_trusted, saved_part
+
+KINDS = ("encoder", "network", "method")
 
 
 class Component(BaseModel):
@@ -76,10 +69,7 @@ class ModelConfig(BaseModel):
 
     def options(self) -> dict[str, Option]:
         """Return the options that are written down, as "network.hidden"."""
-        parts = {"encoder": self.encoder, "network": self.network, "method": self.method}
-        return {
-            f"{part}.{key}": value for part, component in parts.items() for key, value in component.options.items()
-        }
+        return {f"{kind}.{key}": value for kind in KINDS for key, value in getattr(self, kind).options.items()}
 
     def chosen_options(self) -> dict[str, Option]:
         """Return ``options`` without those of the method that it would take from the network if left alone.
@@ -105,9 +95,15 @@ class ModelConfig(BaseModel):
         Raises:
             ModelError, ConfigError: as ``Component.part`` does.
         """
-        parts = {kind: getattr(self, kind).part(kind, trust=trust) for kind in ("encoder", "network", "method")}
+        parts = {kind: getattr(self, kind).part(kind, trust=trust) for kind in KINDS}
         if self.method._part is None and not self.method.import_path and not self._members_are_own:
-            _check_saved_member(str(self.method.options["member"]), trust=trust)
+            member = str(self.method.options["member"])
+            if not trust:
+                raise not_trusted(
+                    f"method.member {member!r} of a saved model", f"{member!r}, code of another package"
+                )
+            if ":" in member:
+                saved_part("method", member.rpartition(":")[2], member, "", trust=True)
         return parts
 
     @property
@@ -133,137 +129,3 @@ class ModelConfig(BaseModel):
     def is_own(self) -> bool:
         """Whether all parts are of miue, so that what is saved of them needs no trust."""
         return self._members_are_own and all(part.is_own for part in self.parts(trust=True).values())
-
-
-def _check_saved_member(member: str, *, trust: bool) -> None:
-    """Raise unless the method of another package, which the members of a saved ensemble are of, may be used.
-
-    Raises:
-        ModelError: there is no trust, or the package is not installed.
-    """
-    if not trust:
-        raise ModelError(
-            item=f"method.member {member!r} of a saved model",
-            wanted="a method of miue itself, or leave to run the code of others",
-            got=f"{member!r}, code of another package" if ":" in member else "a name that another package brings",
-            fix="if you trust that code, pass trust=True (on the command line --trust)",
-        )
-    if ":" in member:
-        saved_part("method", member.rpartition(":")[2], member, "", trust=True)
-
-
-@own_torch_state(trains=True)
-def build_method(config: ModelConfig, contract: DataContract, seed: int, *, trust: bool = False) -> Method:
-    """Return the method with freshly drawn weights; the seed fixes every one of them.
-
-    What is built is built while torch's own generator draws from the seed; then miue draws the layers of its own
-    parts from it (``miue.networks.initialize``). Modules that were passed built keep the weights they have.
-
-    Args:
-        config: what the method is made of.
-        contract: what bags look like.
-        seed: of the weights.
-        trust: whether parts that are not of miue are imported where ``config`` was read from a file.
-
-    Raises:
-        ConfigError: an option has a value its component cannot take, or a tensor repeats elements in memory.
-        ModelError: the encoder does not fit the instances, or a part is not of miue and there is no trust.
-    """
-    parts, options = config.parts(trust=trust), _options(config)
-    shape = tuple(contract.instance_shape)
-    with seeded(seed):
-        method = assemble(parts, options, shape, contract.num_classes)
-    _check_memory(method)
-    seeds = member_seeds(method, seed)
-    for member, member_seed in zip(method.members(), seeds, strict=True):
-        if len(seeds) > 1:
-            with seeded(member_seed):
-                redraw(member, parts, options, shape, contract.num_classes)
-        kept, fixed = weights_to_keep(member, parts)
-        initialize(member, torch.Generator().manual_seed(member_seed), kept=kept, fixed=fixed)
-    return method
-
-
-def _check_memory(method: Method) -> None:
-    """Raise where elements of a tensor share memory, so that saved ones cannot be written into it.
-
-    Raises:
-        ConfigError: they do.
-    """
-    for name, tensor in method.state_dict().items():
-        if any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
-            raise ConfigError(
-                item=f"tensor {name!r} of the model",
-                wanted="memory for each element, to load weights into",
-                got="one that repeats elements, as expand() returns it",
-                fix="register a copy: .expand(…).clone()",
-            )
-
-
-@own_torch_state()
-def weight_shapes(
-    config: ModelConfig, contract: DataContract, *, trust: bool = False
-) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every weight of the method, by its name; no memory is taken for them.
-
-    Raises:
-        ConfigError, ModelError: as ``build_method`` does.
-    """
-    parts, options = config.parts(trust=trust), _options(config)
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        method = assemble(parts, options, tuple(contract.instance_shape), contract.num_classes)
-    return {name: tuple(weight.shape) for name, weight in method.state_dict().items()}
-
-
-def check_saveable(config: ModelConfig, contract: DataContract) -> None:
-    """Raise unless another process can build the model again from what is saved of it.
-
-    Raises:
-        ConfigError: a part without an import path, or a module that cannot be built again from its attributes.
-    """
-    parts = config.parts(trust=True)
-    for kind, part in parts.items():
-        reason = part.unsaveable or (options_of_module(part)[1] if part.is_built else "")
-        if reason:
-            raise _unsaveable(kind, part, reason)
-    member = part_of_members(parts["method"], config.method.options.get("member"))
-    if member is not None and member.unsaveable:
-        raise _unsaveable("method.member", member, member.unsaveable)
-    if config.is_own and not any(part.is_built for part in parts.values()):
-        return
-    saved = ModelConfig.model_validate(config.model_dump(mode="json"))
-    ours, theirs = weight_shapes(config, contract), weight_shapes(saved, contract, trust=True)
-    for name in sorted(ours.keys() | theirs.keys()):
-        if ours.get(name) != theirs.get(name):
-            reason = f"{name} has shape {ours.get(name)}, and {theirs.get(name)} when it is built again"
-            raise _unsaveable("network", config.network.part("network", trust=True), reason)
-
-
-def part_of_members(method: Part, member: object) -> Part | None:
-    """Return the method of an ensemble's members, which an option names; None without an ensemble or a name.
-
-    Raises:
-        ConfigError: a name that does not exist.
-    """
-    is_ensemble = isinstance(method.make, type) and issubclass(method.make, DeepEnsemble)
-    return find_part("method", member) if is_ensemble and isinstance(member, str) else None
-
-
-def _unsaveable(kind: str, part: Part, reason: str) -> ConfigError:
-    return ConfigError(
-        item=f"{kind} {part.name!r}",
-        wanted="a part that another process can build again, so that the model can be saved",
-        got=reason,
-        fix="pass a class or function of a module that can be imported, its options as options=, "
-        "or train without out= and keep the model in memory",
-    )
-
-
-def member_seeds(method: Method, seed: int) -> list[int]:
-    """Return the seed of each member: ``seed`` itself where there is one, else one made from it for each."""
-    count = len(method.members())
-    return [seed] if count == 1 else [derive_seed(seed, i) for i in range(count)]
-
-
-def _options(config: ModelConfig) -> dict[str, dict[str, Option]]:
-    return {kind: getattr(config, kind).options for kind in ("encoder", "network", "method")}

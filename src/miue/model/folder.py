@@ -15,7 +15,8 @@ from miue.common.digests import MODEL_FORMAT, check_files, read_sealed
 from miue.common.errors import ConfigError, ModelError, StorageError, first_few, folder_name, not_readable
 from miue.common.user_warnings import warn_user
 from miue.methods import Method
-from miue.model.config import ModelConfig, build_method, weight_shapes
+from miue.model.build import build_method, weight_shapes
+from miue.model.config import ModelConfig
 from miue.model.contract import DataContract
 from miue.model.part import changed_code, find_part, other_versions, saved_part
 from miue.model.training_bags import FILE as SPLITS

@@ -27,7 +27,8 @@ from miue.common.torch_state import own_torch_state
 from miue.common.values import checked
 from miue.common.weights import copy_weights, write_tensors
 from miue.methods import Method
-from miue.model.config import ModelConfig, check_saveable
+from miue.model.build import check_saveable
+from miue.model.config import KINDS, ModelConfig
 from miue.model.contract import DataContract
 from miue.model.feature_scores import DistanceScores, check_saveable_distances
 from miue.model.folder import (
@@ -287,7 +288,7 @@ class Model(PrintsAsTable):
 
     def tables(self) -> tuple[ResultTable]:
         """Return the parts with their options, and what they were made for."""
-        parts = {kind: getattr(self.config, kind) for kind in ("encoder", "network", "method")}
+        parts = {kind: getattr(self.config, kind) for kind in KINDS}
         chosen = self.config.chosen_options()
         options = {
             kind: [f"{name}={value}" for name, value in part.options.items() if f"{kind}.{name}" in chosen]

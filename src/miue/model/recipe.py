@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,17 +14,10 @@ from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError, lacking, wrong_type
 from miue.common.values import Option, check_value, several
 from miue.methods import Method
-from miue.model.config import Component, ModelConfig, part_of_members
-from miue.model.defaults import settings_by_size
+from miue.model.build import part_of_members
+from miue.model.config import Component, ModelConfig
 from miue.model.feature_scores import DistanceLike, part_of_distance
-from miue.model.options import (
-    check_options,
-    option_parameters,
-    options_of_module,
-    unknown_option,
-    with_defaults,
-)
-from miue.model.part import Part, PartLike, find_part
+from miue.model.part import Part, PartLike, find_part, unknown_option
 from miue.networks import MILNetwork
 from miue.networks.encoders import default_encoder
 from miue.settings import (
@@ -35,8 +29,10 @@ from miue.settings import (
     TrainSettings,
 )
 
-KINDS = ("network", "method", "encoder")
 MEMBER = "method.member"
+BAGS_PER_UPDATE = 8
+UPDATES_OF_PATIENCE = 1260  # 20 epochs of MNIST-bags, as published
+MOST_INSTANCES = 20_000_000  # read by one training
 
 
 @dataclass(frozen=True)
@@ -108,8 +104,8 @@ class Recipe:
         by_kind: dict[str, dict[str, Option]] = {kind: {} for kind in parts}
         for kind, part in parts.items():
             if part.is_built:
-                by_kind[kind] = options_of_module(part)[0]
-        known = {} if parts["encoder"].is_built else option_parameters(parts["encoder"])
+                by_kind[kind] = part.options_of_module()[0]
+        known = {} if parts["encoder"].is_built else parts["encoder"].parameters()
         learner = part_of_members(parts["method"], self.options.get(MEMBER)) or parts["method"]
         defaults = getattr(learner.make, "encoder_defaults", {})
         by_kind["encoder"].update({name: value for name, value in defaults.items() if name in known})
@@ -118,7 +114,7 @@ class Recipe:
             if kind not in parts or not option:
                 raise unknown_option(key, *parts.values())
             if parts[kind].is_built:
-                check_options(parts[kind], {option: value})
+                parts[kind].check_options({option: value})
             by_kind[kind][option] = value
         if "member" in by_kind["method"]:
             by_kind["method"]["member"] = _known_everywhere(parts["method"], by_kind["method"]["member"])
@@ -130,8 +126,8 @@ class Recipe:
             )
         for kind, part in parts.items():
             if not part.is_built:
-                check_options(part, by_kind[kind])
-                by_kind[kind] = by_kind[kind] if part.is_own else with_defaults(part, by_kind[kind])
+                part.check_options(by_kind[kind])
+                by_kind[kind] = by_kind[kind] if part.is_own else part.with_defaults(by_kind[kind])
         return ModelConfig(**{kind: Component.of(part, by_kind[kind]) for kind, part in parts.items()})
 
     def to_json(self) -> dict[str, Any]:
@@ -221,3 +217,26 @@ def _takes_features(network: Part) -> bool:
         return not issubclass(make, MILNetwork)
     parameters = inspect.signature(make).parameters
     return "in_features" in parameters and "encoder" not in parameters
+
+
+def settings_by_size(bags: int, instances: int) -> dict[str, int]:
+    """Return the settings of training that are not specified, for so many training bags and instances.
+
+    Training ends after 1260 updates without improvement, which are 10 to 50 epochs, and at the latest after ten
+    times as many epochs. Where these would read more than 20 million instances there are fewer, at least 50, and
+    training ends after a fifth of them without improvement.
+
+    >>> settings_by_size(500, 5000)  # MNIST-bags
+    {'max_epochs': 200, 'bags_per_update': 8, 'lr_patience': 10, 'stop_patience': 20}
+    >>> settings_by_size(32, 384_000)  # slides
+    {'max_epochs': 52, 'bags_per_update': 8, 'lr_patience': 5, 'stop_patience': 10}
+    """
+    patience = min(50, max(10, round(UPDATES_OF_PATIENCE / math.ceil(bags / BAGS_PER_UPDATE))))
+    epochs = min(10 * patience, max(50, MOST_INSTANCES // instances))
+    patience = min(patience, epochs // 5)
+    return {
+        "max_epochs": epochs,
+        "bags_per_update": BAGS_PER_UPDATE,
+        "lr_patience": patience // 2,
+        "stop_patience": patience,
+    }

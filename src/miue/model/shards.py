@@ -1,11 +1,15 @@
-"""Shards of a prediction: described when they are computed, and merged into what one command writes."""
+"""Predictions written to a folder: by this process, a shard by a job of a cluster, or all shards as tasks."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -13,24 +17,31 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from miue.bags.dataset import BagDataset
 from miue.bags.fingerprint import fingerprint, fingerprint_of_facts
 from miue.calibration import Calibration, decide
+from miue.calibration.calibration import FILE as CALIBRATION
 from miue.common.errors import MiueError, StorageError, first_few, wrong_type
-from miue.common.files import atomic_folder, file_sha256, read_json, write_json
+from miue.common.files import atomic_folder, file_sha256, make_folder, read_json, write_json
 from miue.common.folder_kinds import EMPTY_SHARD, PREDICTIONS
-from miue.common.tasks import Shard
+from miue.common.locks import locked
+from miue.common.nested import write_nested
+from miue.common.tasks import MOST_SHARDS, Executor, Shard, Task, run_tasks
 from miue.common.text import bar
 from miue.common.values import check_value, several
-from miue.model.predict import NoReadableBag
+from miue.io.file_states import state_of_bags
+from miue.io.handover import describe_bags, find_bags_again, read_handed_over
+from miue.model.folder import CONFIG
+from miue.model.model import Model
+from miue.model.predict import NoReadableBag, batches_of
 from miue.predictions.folder import Predictions, read_predictions
-from miue.predictions.provenance import Provenance, ShardOf
+from miue.predictions.provenance import ShardOf
 from miue.predictions.stored_instances import StoredInstances
 from miue.predictions.stream import PredictionStream
 from miue.predictions.table import PredictionTable
 
-FIX = "merge the shards of one prediction: the same run, bags and options"
+BAGS = "bags.safetensors"
 
 
 class EmptyShard(BaseModel):
-    """A shard without bags: there are fewer batches than shards, or all were left out since none can be read.
+    """A shard without bags: there are fewer batches than shards, or none of its bags can be read.
 
     Attributes:
         shard: which.
@@ -41,6 +52,153 @@ class EmptyShard(BaseModel):
 
     shard: ShardOf
     weights_sha256: str
+
+
+@dataclass(frozen=True)
+class PredictionRequest:
+    """What all shards of a prediction share, besides the bags.
+
+    Attributes:
+        run: folder of the model.
+        source: path of the bags, for the provenance.
+        split: which of them, likewise.
+        estimator: what instances are predicted from; None for that of the model.
+        seed: of the draws.
+        device: "auto", "cpu", "gpu".
+        precision: of the encoder.
+        skip_bad: leave out bags that cannot be read; else the first is an error.
+        trust: run third-party code that the model names.
+    """
+
+    run: str
+    source: str
+    split: str
+    estimator: str | None = None
+    seed: int = 0
+    device: str = "auto"
+    precision: str = "float32"
+    skip_bad: bool = False
+    trust: bool = False
+
+
+def write_predictions(
+    model: Model,
+    bags: BagDataset,
+    request: PredictionRequest,
+    out: Path,
+    *,
+    shard: ShardOf | None = None,
+    overwrite: bool = False,
+    table_format: str = "parquet",
+    progress: bool = False,
+) -> tuple[Predictions | None, list[str]]:
+    """Predict in this process, and return the predictions, and which bags were left out, with the reasons.
+
+    Args:
+        model: read from the folder of the request.
+        bags: of all shards.
+        request: what is predicted.
+        out: folder to write; where the shard has no bag that can be read it says so, and there are no predictions.
+        shard: which part of the bags to predict, of ``describe_shard``; None for all.
+        overwrite: replace what is there.
+        table_format: of the instances, "parquet" or "csv".
+        progress: show a bar with the time left.
+
+    Raises:
+        DataError: a bag that cannot be read, unless it is left out; none that can.
+    """
+    left_out: list[str] = []
+    stream = model.stream(
+        bags,
+        estimator=request.estimator,
+        seed=request.seed,
+        progress=progress,
+        device=request.device,
+        precision=request.precision,
+        on_bad=(lambda name, error: left_out.append(f"{name}: {error}")) if request.skip_bad else None,
+        shard=None if shard is None else Shard(shard.number, shard.count),
+    )
+    facts = {"bags": request.source, "split": request.split, "shard": shard}
+    stream = replace(stream, provenance=stream.provenance.model_copy(update=facts))
+    try:
+        return stream.save(out, overwrite=overwrite, table_format=table_format), left_out
+    except NoReadableBag:
+        if shard is None:
+            raise
+        empty = EmptyShard(shard=shard, weights_sha256=model.weights_sha256)
+        with atomic_folder(out, PREDICTIONS, overwrite=overwrite) as folder:
+            write_json(folder / EMPTY_SHARD, empty.model_dump(mode="json"))
+        return None, left_out
+
+
+def write_predictions_side_by_side(
+    bags: BagDataset,
+    request: PredictionRequest,
+    out: Path,
+    executor: Executor,
+    *,
+    overwrite: bool = False,
+    table_format: str = "parquet",
+    progress: bool = False,
+) -> tuple[Predictions, list[str]]:
+    """Write what one process of as many threads writes, byte for byte; return it, and which bags were left out.
+
+    Shards are tasks, kept in a folder beside ``out`` until all are merged: after a kill, the same call goes on.
+
+    Args:
+        bags: to predict.
+        request: what is predicted.
+        out: folder to write.
+        executor: where the shards are predicted.
+        overwrite: replace what is there.
+        table_format: of the instances.
+        progress: show a bar with the time left.
+
+    Raises:
+        MiueError: of a shard, or of the executor.
+    """
+    count = min(MOST_SHARDS, len(batches_of(bags)))
+    first = describe_shard(Shard(1, count), bags, request.seed, request.precision, Path(request.run))
+    shards = [first.model_copy(update={"number": number}) for number in range(1, count + 1)]
+    with locked(out):
+        folder = out.parent.resolve() / f".{out.name}.shards" / _request_digest(request, first, bags)
+        for other in folder.parent.iterdir() if folder.parent.exists() else ():
+            if other != folder:  # of another prediction that was not finished
+                shutil.rmtree(other)
+        make_folder(folder)
+        try:
+            write_nested(folder / BAGS, describe_bags(bags, folder / "bags.npy"))
+        except MiueError:  # a full disk: room for others
+            (folder / "bags.npy").unlink(missing_ok=True)
+            raise
+        tasks = [
+            Task(
+                name=f"shard {shard} of {out}",
+                function="miue.model.shards:shard_task",
+                arguments={"folder": str(folder), "request": asdict(request), "shard": shard.model_dump()},
+                part=folder / f"{shard.number}.json",
+            )
+            for shard in shards
+        ]
+        run_tasks(tasks, executor, doing="predicting", unit="shards", progress=progress)
+        left_out = [line for task in tasks for line in read_json(task.part, what="a shard")["left_out"]]
+        parts = [folder / str(shard.number) for shard in shards]
+        predictions = merge_predictions(parts, out, overwrite=overwrite, table_format=table_format)
+        shutil.rmtree(folder.parent)
+    return predictions, left_out
+
+
+def shard_task(folder: str, request: Mapping[str, Any], shard: Mapping[str, Any]) -> None:
+    """Write one shard into ``folder``, and beside it, last, what was left out."""
+    what, which, where = PredictionRequest(**request), ShardOf(**shard), Path(folder)
+    model, bags = _opened(folder, what.run, what.trust)
+    _, left_out = write_predictions(model, bags, what, where / str(which.number), shard=which, overwrite=True)
+    write_json(where / f"{which.number}.json", {"left_out": left_out})
+
+
+@lru_cache(1)
+def _opened(folder: str, run: str, trust: bool) -> tuple[Model, BagDataset]:
+    return Model.load(run, trust=trust), find_bags_again(read_handed_over(Path(folder) / BAGS))
 
 
 def describe_shard(shard: Shard, bags: BagDataset, seed: int, precision: str, run: Path) -> ShardOf:
@@ -55,7 +213,7 @@ def describe_shard(shard: Shard, bags: BagDataset, seed: int, precision: str, ru
     """
     asked = f"{fingerprint(bags)} {fingerprint_of_facts(bags)} {seed} {precision}"
     request = hashlib.sha256(asked.encode()).hexdigest()[:16]
-    digest = _digest(run) if (run / "calibration.json").exists() else ""
+    digest = _digest(run) if (run / CALIBRATION).exists() else ""
     where = str(run.resolve())
     return ShardOf(number=shard.number, count=shard.count, request=request, run=where, calibration=digest)
 
@@ -131,53 +289,54 @@ def _in_order(folders: Sequence[Path]) -> list[Predictions]:
     """Return the predictions of all shards in order, after they were found to be those of one prediction."""
     read: dict[int, Predictions | EmptyShard] = {}
     where: dict[int, Path] = {}
+    wanted: dict[str, Any] = {}
     for folder in folders:
-        found = _read_shard(folder)
-        shard = _shard_of(found)
-        if not shard.number <= shard.count:
-            raise _refused(folder, f"a shard from 1 to {shard.count}", f"shard {shard}")
-        first = next(iter(read.values()), found)
-        if shard.count != _shard_of(first).count:
-            raise _refused(folder, f"one of {_shard_of(first).count} shards, as the first is", f"shard {shard}")
-        if shard.number in read:
-            raise _refused(folder, "each shard once", f"shard {shard}, which is {str(where[shard.number])!r} too")
-        if difference := _difference(found, first):
-            raise _refused(folder, f"a shard of the prediction of {str(folders[0])!r}", difference)
-        read[shard.number], where[shard.number] = found, folder
-    missing = [str(number) for number in range(1, shard.count + 1) if number not in read]
+        shard = _read_shard(folder)
+        of, facts = _shard_of(shard), _facts(shard)
+        others = [name for name, value in facts.items() if wanted.setdefault(name, value) != value]
+        if others:
+            said = f"one of another prediction: another {', '.join(others)}"
+            raise _refused(folder, f"a shard of the prediction of {str(folders[0])!r}", said)
+        if of.number in read:
+            raise _refused(folder, "each shard once", f"shard {of}, which is {str(where[of.number])!r} too")
+        read[of.number], where[of.number] = shard, folder
+    missing = [str(number) for number in range(1, of.count + 1) if number not in read]
     if missing:
         raise StorageError(
-            item=f"shard {missing[0]}/{shard.count}",
-            wanted=f"all of the {shard.count} shards",
+            item=f"shard {missing[0]}/{of.count}",
+            wanted=f"all of the {of.count} shards",
             got=f"{len(read)}; missing: {first_few(missing, 10)}",
-            fix="predict the missing ones with --shard, then merge again",
+            fix="predict the missing ones, then merge again",
         )
     in_order = [read[number] for number in sorted(read)]
-    predicted = [found for found in in_order if isinstance(found, Predictions)]
-    for shard_predictions in predicted[1:]:
-        if difference := _other_provenance(shard_predictions.provenance, predicted[0].provenance):
-            folder = where[_shard_of(shard_predictions).number]
-            raise _refused(folder, "a shard of the same prediction as the others", difference)
-    return predicted
+    return [shard for shard in in_order if isinstance(shard, Predictions)]
 
 
-def write_empty_shard(folder: Path, empty: EmptyShard, *, overwrite: bool) -> None:
-    """Write that a shard has no bag that can be read, in place of its predictions."""
-    with atomic_folder(folder, PREDICTIONS, overwrite=overwrite) as temporary:
-        write_json(temporary / EMPTY_SHARD, empty.model_dump(mode="json"))
+def _facts(shard: Predictions | EmptyShard) -> dict[str, Any]:
+    """Return what all shards of one prediction share, by what it is called; of an empty one some is not known."""
+    of = _shard_of(shard)
+    facts = {
+        "number of shards": of.count,
+        "bags, labels, patients, seed or precision": of.request,
+        "calibration of the run": of.calibration,
+    }
+    if isinstance(shard, EmptyShard):
+        return {"model": shard.weights_sha256, **facts}
+    provenance = shard.provenance
+    others = {name: value for name, value in provenance if name not in ("shard", "bags", "weights_sha256")}
+    return {"model": provenance.weights_sha256, **facts, **others}
 
 
 def _read_shard(folder: Path) -> Predictions | EmptyShard:
+    wanted = "a shard of a prediction"
     if (folder / EMPTY_SHARD).exists():
         try:
             return EmptyShard(**read_json(folder / EMPTY_SHARD, what="an empty shard"))
         except ValidationError as error:
-            raise _refused(
-                folder, "a shard, as 'miue predict --shard' writes it", f"{EMPTY_SHARD} with other keys"
-            ) from error
+            raise _refused(folder, wanted, f"{EMPTY_SHARD} with other keys") from error
     predictions = read_predictions(folder)
     if predictions.provenance.shard is None or predictions.instances is None:
-        raise _refused(folder, "a shard, as 'miue predict --shard' writes it", "whole predictions")
+        raise _refused(folder, wanted, "whole predictions")
     return predictions
 
 
@@ -185,33 +344,6 @@ def _shard_of(found: Predictions | EmptyShard) -> ShardOf:
     shard = found.shard if isinstance(found, EmptyShard) else found.provenance.shard
     assert shard is not None
     return shard
-
-
-def _difference(found: Predictions | EmptyShard, first: Predictions | EmptyShard) -> str:
-    """Return what shows that two shards are of different predictions, "" where nothing does."""
-    weights = [
-        each.weights_sha256 if isinstance(each, EmptyShard) else each.provenance.weights_sha256
-        for each in (found, first)
-    ]
-    if weights[0] != weights[1]:
-        return "one of another model: other weights"
-    ours, theirs = _shard_of(found), _shard_of(first)
-    for name, problem in (
-        ("request", "other bags, labels or patients, another --seed or --precision"),
-        ("calibration", "another calibration"),
-    ):
-        if getattr(ours, name) != getattr(theirs, name):
-            return f"one of another prediction: {problem}"
-    return ""
-
-
-def _other_provenance(ours: Provenance, theirs: Provenance) -> str:
-    """Return which facts of two shards show that they are of different predictions, "" where none does."""
-    left_out = {"shard", "bags"}
-    if ours.model_dump(exclude=left_out) == theirs.model_dump(exclude=left_out):
-        return ""
-    names = [name for name, value in ours if name not in left_out and value != getattr(theirs, name)]
-    return f"one of another prediction: another {', '.join(names)}"
 
 
 def _read_calibration(shard: ShardOf) -> Calibration | None:
@@ -222,7 +354,7 @@ def _read_calibration(shard: ShardOf) -> Calibration | None:
     """
     if not shard.calibration:
         return None
-    path, fix = Path(shard.run) / "calibration.json", "put it back, or predict again"
+    path, fix = Path(shard.run) / CALIBRATION, "put it back, or predict again"
     if _digest(Path(shard.run)) != shard.calibration:
         wanted, got = "the calibration that the shards were predicted with", "one that was made since"
         raise StorageError(item=repr(str(path)), wanted=wanted, got=got, fix=fix)
@@ -230,8 +362,16 @@ def _read_calibration(shard: ShardOf) -> Calibration | None:
 
 
 def _digest(run: Path) -> str:
-    return file_sha256(run / "calibration.json")[:16]
+    return file_sha256(run / CALIBRATION)[:16]
 
 
 def _refused(folder: Path, wanted: str, got: str) -> MiueError:
-    return StorageError(item=f"predictions {str(folder)!r}", wanted=wanted, got=got, fix=FIX)
+    fix = "merge the shards of one prediction: the same run, bags and options"
+    return StorageError(item=f"predictions {str(folder)!r}", wanted=wanted, got=got, fix=fix)
+
+
+def _request_digest(request: PredictionRequest, shard: ShardOf, bags: BagDataset) -> str:
+    """Return the name of a folder whose shards are those of this prediction of these instances and no other."""
+    model = file_sha256(Path(request.run) / CONFIG)  # which lists the other files
+    text = json.dumps([asdict(request), shard.model_dump(), model, state_of_bags(bags)])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

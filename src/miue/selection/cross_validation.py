@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from miue.bags.copies import warn_of_copies
 from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.fingerprint import fingerprint
 from miue.common.devices import torch_device
@@ -20,7 +19,7 @@ from miue.common.folder_kinds import CROSS_VALIDATION
 from miue.common.locks import locked
 from miue.common.outputs import refuse_taken
 from miue.common.tables import write_rows
-from miue.common.tasks import LOCAL, Executor, Shard, Task, run_tasks
+from miue.common.tasks import Shard, Task, run_tasks
 from miue.common.values import checked
 from miue.evaluation import evaluate
 from miue.io.splits.files import write_splits
@@ -28,12 +27,13 @@ from miue.io.splits.splits import Splits
 from miue.model.recipe import Recipe
 from miue.predictions.folder import read_predictions
 from miue.selection.summaries import FoldShares, Summaries, Summary, Value, summarize
-from miue.training.fit import Run
+from miue.settings import RunSettings
 from miue.training.job import Job, handed_over, read_job
-from miue.training.plan import Plan, question_negative_class, warn_of_large_pixels
+from miue.training.notes import question_negative_class, warn_of_bags
+from miue.training.run import Run
 from miue.training.run_folder import changed_setting, changes
-from miue.training.trackers import Tracking, check_trackers
-from miue.training.train import train_recipe
+from miue.training.trackers import check_trackers
+from miue.training.train import train_job
 
 MARK = CROSS_VALIDATION.shown_by[0]
 
@@ -49,10 +49,8 @@ def cross_validate(
     out: Path | str,
     recipe: Recipe = DEFAULT,
     *,
-    executor: Executor = LOCAL,
+    settings: RunSettings | Mapping[str, Any] | None = None,
     shard: Shard | None = None,
-    trackers: Sequence[str] = (),
-    device: str = "auto",
     progress: bool = True,
 ) -> Summaries:
     """Train on every fold with every seed, evaluate on its test bags, and return mean, deviation and interval.
@@ -68,10 +66,9 @@ def cross_validate(
         seeds: one run each for every fold.
         out: folder, new or of the same cross-validation.
         recipe: what is trained.
-        executor: where the runs are trained.
+        settings: where the runs are trained, ``RunSettings`` or its fields by name, such as {"device": "cpu",
+            "jobs": 4, "trackers": ("tensorboard",)}; each run is tracked in its own folder.
         shard: the part of the runs to do; the last shard to end writes the tables. None for all runs.
-        trackers: "tensorboard", "mlflow", "wandb": each run is logged to these from its own folder.
-        device: "auto", "cpu", "gpu", or torch's own such as "cuda:1".
         progress: show a bar with the time left.
 
     Raises:
@@ -80,9 +77,10 @@ def cross_validate(
         DataError: a fold that cannot be trained or tested on.
         StorageError: another process writes ``out``, or it cannot be written.
     """
-    shared: dict[str, Any] = {"trackers": trackers, "device": device, "progress": progress}
-    with open_runs(bags, splits, seeds, Path(out), recipe, executor=executor, shard=shard, **shared) as runs:
-        run_tasks(runs.tasks, executor, doing="cross-validating", unit="runs", progress=progress)
+    chosen = settings if isinstance(settings, RunSettings) else RunSettings.of(settings)
+    run = Run(Path(out), chosen, progress=progress)
+    with open_runs(Job(recipe, bags, splits=splits), seeds, run, shard) as runs:
+        run_tasks(runs.tasks, run.executor, doing="cross-validating", unit="runs", progress=progress)
         return runs.write_tables()
 
 
@@ -115,44 +113,42 @@ class OpenRuns:
 
 
 @contextmanager
-def open_runs(
-    bags: BagDataset,
-    splits: Splits,
-    seeds: Sequence[int],
-    out: Path,
-    recipe: Recipe,
-    *,
-    executor: Executor = LOCAL,
-    shard: Shard | None = None,
-    trackers: Sequence[str] = (),
-    device: str = "auto",
-    progress: bool = True,
-) -> Iterator[OpenRuns]:
+def open_runs(job: Job, seeds: Sequence[int], run: Run, shard: Shard | None = None) -> Iterator[OpenRuns]:
     """Open the folder of a cross-validation for the block, in which its tasks can be run.
 
-    Arguments and errors are those of ``cross_validate``, which runs them.
+    Args:
+        job: with its splits.
+        seeds: one run each for every fold.
+        run: folder, and where the runs are trained.
+        shard: the part of the runs to do; None for all.
+
+    Raises:
+        ConfigError, DataError, StorageError: as ``cross_validate`` does.
     """
+    bags, splits, out = job.bags, job.splits, run.folder
+    assert splits is not None
+    assert out is not None
     check_dataset(bags)
     if not seeds or len(set(seeds)) < len(seeds):
         raise out_of_range("seeds", "different numbers, such as [1, 2, 3]", list(seeds))
     folds = [splits.assign(bags, fold) for fold in range(len(splits))]
     if not any(fold.split("test").labels.known.any() for fold in folds):
         raise lacking(f"the test bags of {splits.source!r}", "at least one with a label", "label some of them")
-    torch_device(device)
-    check_trackers(trackers, out)
-    if progress:
-        question_negative_class(bags, recipe)
-    warn_of_large_pixels(Plan.of(recipe, folds[0]))
-    warn_of_copies([bags], [dict(zip(fold.ids, fold.splits, strict=True)) for fold in folds])
+    torch_device(run.settings.device)
+    check_trackers(run.settings.trackers, out)
+    job.fold(0).check()
+    if run.progress:
+        question_negative_class(bags, job.recipe)
+    warn_of_bags(job)
     every = tuple((k, seed) for seed in seeds for k in range(len(folds)))
     held = out if shard is None else out / f"shard-{shard.number}-of-{shard.count}"
-    description = {"bags": fingerprint(bags), "splits": _digest(folds), "recipe": recipe.to_json()}
+    description = {"bags": fingerprint(bags), "splits": _digest(folds), "recipe": job.recipe.to_json()}
     with locked(held):
         with locked(out, wait=True):
             _open(out, description)
             write_splits(out / "splits.csv", splits, bags)
-        with handed_over(Job(bags, recipe, device, tuple(trackers), splits=splits), held, executor) as job:
-            tasks = [_task(job, out.resolve(), k, seed) for k, seed in every]
+        with handed_over(job, held, run) as path:
+            tasks = [_task(path, out.resolve(), k, seed) for k, seed in every]
             try:
                 yield OpenRuns(out, every, tasks if shard is None else shard.share(tasks), _shares(folds))
             finally:
@@ -175,14 +171,13 @@ def run_fold(job: str, out: str, fold: int, seed: int) -> None:
         fold: its number, from 0.
         seed: of the training.
     """
-    shared = read_job(job)
-    assert shared.splits is not None
-    bags, home = shared.splits.assign(shared.bags, fold), Path(out)
-    folder, tracking = folder_of(home, fold, seed), Tracking(shared.trackers, root=home)
+    shared, run = read_job(job)
+    of_fold, home = shared.fold(fold).with_seed(seed), Path(out)
+    folder = folder_of(home, fold, seed)
     remove_temporaries(folder)
-    run = Run(folder / "run", progress=False, warn=False, accelerator=shared.device, tracking=tracking)
-    model = train_recipe(shared.recipe.with_seed(seed), bags, run, if_exists="resume")
-    model.stream(bags.split("test"), device=shared.device).save(folder / "predictions", overwrite=True)
+    model = train_job(of_fold, replace(run, folder=folder / "run", root=home, warn=False), if_exists="resume")
+    test = of_fold.bags.split("test")
+    model.stream(test, device=run.settings.device).save(folder / "predictions", overwrite=True)
     predictions = read_predictions(folder / "predictions")
     evaluation = evaluate(predictions, allow_training_bags=True)  # copies of test bags, which were warned of
     rows = [

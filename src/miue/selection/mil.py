@@ -21,9 +21,10 @@ from miue.evaluation.intervals import LEVEL
 from miue.model.part import PartLike, find_part
 from miue.model.recipe import Recipe
 from miue.selection.mil_bags import MIL_TESTS
-from miue.settings import TrainSettings
-from miue.training.fit import Run
-from miue.training.train import train_recipe
+from miue.settings import RunSettings, TrainSettings
+from miue.training.job import Job
+from miue.training.run import Run
+from miue.training.train import train_job
 
 SETTINGS = {"max_epochs": 30, "learning_rate": 1e-3, "bags_per_update": 8, "lr_patience": 5, "stop_patience": 10}
 Pair = tuple[Auc, Auc]
@@ -227,8 +228,8 @@ def _train_and_test(recipe: Recipe, test: str, seed: int, train_bags: int, test_
     chosen = MIL_TESTS[test]
     bags = chosen.bags(train_bags, seed=derive_seed(seed, TRAIN))
     held_out = chosen.bags(max(4, train_bags // 4), seed=derive_seed(seed, VALIDATION))
-    run = Run(None, progress=False, accelerator=device)
-    model = train_recipe(recipe.with_seed(seed), bags, run, validation=held_out)
+    run = Run(None, RunSettings.of(device=device), progress=False)
+    model = train_job(Job(recipe.with_seed(seed), bags, held_out), run)
     values = []
     for part, is_shifted in ((TEST, False), (SHIFTED, True)):
         bags = chosen.bags(test_bags, seed=derive_seed(seed, part), is_shifted=is_shifted)

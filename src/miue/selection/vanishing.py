@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
@@ -14,7 +15,7 @@ from miue.bags.dataset import BagDataset, check_dataset
 from miue.common.errors import DataError, lacking
 from miue.common.files import make_folder
 from miue.common.tables import write_rows
-from miue.common.tasks import LOCAL, Executor, run_tasks
+from miue.common.tasks import run_tasks
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import checked
 from miue.distributions.measures import MEASURES
@@ -25,6 +26,9 @@ from miue.model.recipe import Recipe
 from miue.model.training_bags import PartsOfRun, parts_of_run
 from miue.predictions.folder import read_predictions
 from miue.selection.cross_validation import open_runs
+from miue.settings import RefitSettings, RunSettings
+from miue.training.job import Job
+from miue.training.run import Run
 
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)
 EPOCHS = ("max_epochs", "stop_patience", "lr_patience")
@@ -187,10 +191,8 @@ def check_vanishing(
     *,
     seeds: Sequence[int] = (),
     resamples: int = 1000,
-    executor: Executor = LOCAL,
-    device: str = "auto",
+    settings: RefitSettings | Mapping[str, Any] | None = None,
     progress: bool = True,
-    trust: bool = False,
 ) -> Vanishing:
     """Refit a run's recipe to n/8, n/4, n/2 and n of its training bags, and measure how its uncertainties change.
 
@@ -207,10 +209,9 @@ def check_vanishing(
         out: folder of the refits, their predictions and vanishing.csv; what is done there is not done again.
         seeds: of the trainings, over which uncertainties are averaged; that of the run if empty.
         resamples: of the bootstrap over bags, or over patients where they are known.
-        executor: where the refits run.
-        device: "auto", "cpu", "gpu", or torch's own such as "cuda:1".
+        settings: where the refits run, and whether code of others is trusted, ``RefitSettings`` or its fields by
+            name, such as {"device": "cpu", "jobs": 2}.
         progress: show a bar with the time left.
-        trust: whether to import parts that are not of miue.
 
     Raises:
         DataError: bags without those of the run or without others of two patients, or too few to halve three
@@ -228,7 +229,9 @@ def check_vanishing(
     sizes = tuple(int(subset.sum()) for subset in subsets)
     names, chosen = np.array(bags.ids, object), tuple(seeds) or (saved.training.seed,)
     others = {**dict.fromkeys(names[validation], "validation"), **dict.fromkeys(names[test], "test")}
-    recipe = _recipe(saved, trust=trust)
+    asked = RefitSettings.of(settings)
+    of_run = {name: value for name, value in asked.given().items() if name in RunSettings.model_fields}
+    recipe, refitted = _recipe(saved, trust=asked.trust), Run(out, RunSettings.of(of_run), progress=progress)
     make_folder(out)
     folders = [out / f"refit_{size}" for size in sizes]
     with ExitStack() as opened:
@@ -238,12 +241,10 @@ def check_vanishing(
             factor = sizes[-1] / size
             epochs = {name: round(recipe.settings[name] * factor) for name in EPOCHS}
             scaled = replace(recipe, settings={**recipe.settings, **epochs})
-            runs = open_runs(
-                bags, splits, chosen, folder, scaled, executor=executor, device=device, progress=progress
-            )
-            refits.append(opened.enter_context(runs))
+            job = Job(scaled, bags, splits=splits)
+            refits.append(opened.enter_context(open_runs(job, chosen, replace(refitted, folder=folder))))
         tasks = [replace(task, name=f"{refit.out.name}, {task.name}") for refit in refits for task in refit.tasks]
-        run_tasks(tasks, executor, doing="refitting", unit="refits", progress=progress)
+        run_tasks(tasks, refitted.executor, doing="refitting", unit="refits", progress=progress)
         for refit in refits:
             refit.write_tables()
     values = [_uncertainties(folder, chosen) for folder in folders]

@@ -12,6 +12,7 @@ from miue.settings.training import (
     DEFAULT_ENCODER,
     DEFAULT_METHOD,
     DEFAULT_NETWORK,
+    RunSettings,
     TrainingConfig,
     TrainSettings,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "RefitSettings",
     "ReportSettings",
     "RunRuleSettings",
+    "RunSettings",
     "ShiftSettings",
     "SplitSettings",
     "TableSettings",

@@ -31,9 +31,10 @@ from miue.model.part import PartLike
 from miue.model.recipe import Recipe
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable, uncertainty_column
-from miue.settings import DEFAULT_DISTANCES, TrainingConfig
-from miue.training.fit import Run
-from miue.training.train import train_recipe
+from miue.settings import DEFAULT_DISTANCES, RunSettings, TrainingConfig
+from miue.training.job import Job
+from miue.training.run import Run
+from miue.training.train import train_job
 
 SETTINGS = tuple(name for name in TrainingConfig.model_fields if name != "seed")
 """Parameters that are fields of ``TrainingConfig``."""
@@ -201,8 +202,8 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         values = {name: _plain(getattr(self, name)) for name in SETTINGS}
         settings = {name: value for name, value in values.items() if value is not None} | {"seed": self._seed()}
         recipe = Recipe(*parts, {} if self.options is None else self.options, self.distances, settings)
-        run = Run(progress=bool(self.verbose), accelerator=self.device)
-        self.model_: Model = train_recipe(recipe, dataset, run)
+        run = Run(None, RunSettings.of(device=self.device), progress=bool(self.verbose))
+        self.model_: Model = train_job(Job(recipe, dataset), run)
         self.n_iter_ = self.model_.training.epochs
 
     def predict(self, X: Any, *, bag_ids: Any = None) -> Shaped[np.ndarray, "B"]:

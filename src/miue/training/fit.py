@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,41 +18,27 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import Callback, EarlyStopping
+from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import Logger
 
+from miue.bags.batches import PackedBatches, ordered_batches
 from miue.bags.dataset import BagDataset
-from miue.common.devices import lightning_device
-from miue.common.errors import ConfigError, one_of_two, out_of_range, unknown_name
+from miue.bags.segments import BagBatch
+from miue.common.devices import evaluated_on, lightning_device, torch_device
+from miue.common.errors import ConfigError
 from miue.common.nested import read_nested
-from miue.common.processes import is_training_of_slurm, training_rank
-from miue.common.tasks import LOCAL, Executor
-from miue.common.values import Option, check_fields, several
+from miue.common.processes import is_training_of_slurm
 from miue.methods import Method
-from miue.networks import encoder_precision
-from miue.settings import TrainingConfig, TrainSettings
+from miue.model.predict import BATCH_INSTANCES
+from miue.networks import encoder_precision, seeded
+from miue.settings import TrainingConfig
 from miue.training.callbacks import MIN_DELTA, BestWeights, EpochLog, EpochProgress, ReportsShare
 from miue.training.checkpoint import SafetensorsCheckpointIO, epochs_in
 from miue.training.interrupts import StopAfterBatch, interrupts_after_batches
 from miue.training.module import AveragingStrategy, TrainingData, TrainingModule, validation_weights
-from miue.training.plan import check_labels
-from miue.training.trackers import Tracking, opened_loggers
-
-TRAINER_OPTIONS = (
-    "accumulate_grad_batches",
-    "benchmark",
-    "detect_anomaly",
-    "deterministic",
-    "gradient_clip_algorithm",
-    "gradient_clip_val",
-    "limit_train_batches",
-    "log_every_n_steps",
-)
-"""Arguments of Lightning's Trainer that may be given; all others decide what miue decides itself: epochs, devices,
-validation, checkpoints, and the precision of float32 that evidence needs."""
-
-WITHOUT_UPDATES = ("accumulate_grad_batches", "limit_train_batches")
-"""Those with which there is no update where they are 0; Lightning then ends without a word, or in an error."""
+from miue.training.run import Run
+from miue.training.sets import check_labels
+from miue.training.trackers import opened_loggers
 
 
 @dataclass(frozen=True)
@@ -70,102 +56,6 @@ class TrainingSummary:
     best_epoch: int
     best_criterion: float
     seconds: float
-
-
-@dataclass(frozen=True)
-class Run:
-    """Where and how a training runs, which does not change what it learns.
-
-    Attributes:
-        folder: where checkpoints and log go; None writes nothing.
-        resume: continue from the folder's last checkpoint, if there is one.
-        progress: show a bar with the time left.
-        warn: warn of bags that may be wrong; false where that is done for several trainings at once.
-        accelerator: name of a device, as ``torch_device`` takes it.
-        devices: how many of this kind on each machine, one process for each.
-        nodes: machines; each runs the same command, as torchrun or srun starts it.
-        tracking: trackers that log each epoch; they need a folder.
-        callbacks: of Lightning, called beside those of the training.
-        loggers: of Lightning, beside those of the trackers.
-        trainer_options: of ``TRAINER_OPTIONS``.
-        executor: where the members of an ensemble are trained.
-    """
-
-    folder: Path | None = None
-    resume: bool = False
-    progress: bool = True
-    warn: bool = True
-    accelerator: str = "auto"
-    devices: int = 1
-    nodes: int = 1
-    tracking: Tracking = field(default_factory=Tracking)
-    callbacks: tuple[Callback, ...] = ()
-    loggers: tuple[Logger, ...] = ()
-    trainer_options: Mapping[str, Option] = field(default_factory=dict)
-    executor: Executor = LOCAL
-
-    @classmethod
-    def of(cls, settings: TrainSettings, folder: Path | None, *, progress: bool = True) -> Run:
-        """Return where and how a training runs by settings; without a folder it writes nothing."""
-        loggers = () if settings.logger is None else tuple(several(settings.logger) or (settings.logger,))
-        return cls(
-            folder,
-            progress=progress,
-            accelerator=settings.device,
-            devices=settings.devices,
-            nodes=settings.nodes,
-            tracking=Tracking(settings.trackers),
-            callbacks=settings.callbacks,
-            loggers=loggers,
-            trainer_options=settings.trainer_options,
-            executor=settings.to_executor(),
-        )
-
-    def __post_init__(self) -> None:
-        """Raise unless numbers are positive, and callbacks, loggers and options are Lightning's."""
-        if isinstance(self.folder, str):
-            object.__setattr__(self, "folder", Path(self.folder))
-        check_fields(self)
-        for name in ("callbacks", "loggers"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name in ("devices", "nodes"):
-            if getattr(self, name) < 1:
-                raise out_of_range(name, "at least 1", getattr(self, name))
-        if self.processes > 1 and not self.executor.is_local:
-            raise one_of_two("several devices for each training, and trainings on several processes (--executor)")
-        for name in self.trainer_options:
-            if name not in TRAINER_OPTIONS:
-                raise unknown_name("trainer option", name, TRAINER_OPTIONS)
-            if name in WITHOUT_UPDATES and self.trainer_options[name] == 0:
-                raise out_of_range(f"trainer option {name!r}", "a number above 0", self.trainer_options[name])
-        wanted: tuple[tuple[str, type, tuple[object, ...]], ...] = (
-            ("callbacks", Callback, self.callbacks),
-            ("logger", Logger, self.loggers),
-        )
-        for argument, kind, values in wanted:
-            for value in values:
-                if not isinstance(value, kind):
-                    raise ConfigError(
-                        item=argument,
-                        wanted=f"objects of lightning.pytorch's {kind.__name__}",
-                        got=type(value).__name__,
-                        fix=f"derive its class from {kind.__name__}, or leave it out",
-                    )
-
-    @property
-    def processes(self) -> int:
-        """Processes that train together."""
-        return self.devices * self.nodes
-
-    @property
-    def is_extended(self) -> bool:
-        """Whether Lightning gets callbacks, loggers or options of the user's."""
-        return bool(self.trainer_options or self.callbacks or self.loggers)
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this is the first of them, which alone writes, logs and shows progress."""
-        return training_rank(self.processes) == 0
 
 
 def fit(
@@ -187,7 +77,7 @@ def fit(
     check_labels(train, "training", classes_wanted=2)
     check_labels(validation, "validation", classes_wanted=1)
     data = TrainingData(train, validation, config)
-    data.check_processes(run.processes)
+    data.check_processes(run.settings.processes)
     best = BestWeights(run.folder / "checkpoints" if run.folder is not None else None, is_first=run.is_first)
     started = time.perf_counter()
     checkpoint = best.last if run.resume and run.folder is not None and best.last.exists() else None
@@ -197,7 +87,7 @@ def fit(
         encoder_precision(method, config.precision),
         torch.random.fork_rng(devices=[]),  # every epoch seeds torch's own generator
         interrupts_after_batches() as stop,
-        opened_loggers(run.tracking if run.is_first else Tracking(), run.folder, config, trained) as loggers,
+        opened_loggers(run, config, trained) as loggers,
     ):
         trainer = _trainer(config, run, best, stop, loggers, max_epochs=max(config.max_epochs, trained))
         module = TrainingModule(method, config, data.bags_of_update, validation_weights(validation, config))
@@ -207,7 +97,7 @@ def fit(
             stop.check()
             raise KeyboardInterrupt from ended
         except MisconfigurationException as error:
-            if not run.is_extended:
+            if not _is_extended(run):
                 raise
             raise _refused(error) from error
         except (RuntimeError, ConnectionError):
@@ -251,8 +141,9 @@ def _trainer(
     Raises:
         ConfigError: callbacks, loggers or options that Lightning does not take.
     """
+    settings = run.settings
     callbacks = [
-        *run.callbacks,
+        *settings.callbacks,
         EarlyStopping("criterion", min_delta=MIN_DELTA, patience=config.stop_patience),
         best,
         stop,
@@ -263,10 +154,10 @@ def _trainer(
     if run.progress and run.is_first:
         callbacks.append(EpochProgress(best))
     options: dict[str, Any] = {
-        **lightning_device(run.accelerator, run.devices, run.nodes),
-        **run.trainer_options,
+        **lightning_device(settings.device, settings.devices, settings.nodes),
+        **settings.trainer_options,
     }
-    if run.processes > 1:
+    if settings.processes > 1:
         options["sync_batchnorm"] = options["accelerator"] == "cuda"  # torch has none for the CPU
         options["strategy"] = AveragingStrategy()
     try:
@@ -275,17 +166,22 @@ def _trainer(
             default_root_dir=run.folder,
             max_epochs=max_epochs,
             callbacks=callbacks,
-            plugins=[SafetensorsCheckpointIO(), _environment(run.processes)],
-            logger=[*loggers, *run.loggers],
+            plugins=[SafetensorsCheckpointIO(), _environment(settings.processes)],
+            logger=[*loggers, *settings.loggers],
             enable_progress_bar=False,
             enable_model_summary=False,
             num_sanity_val_steps=0,
             reload_dataloaders_every_n_epochs=1,
         )
     except (TypeError, ValueError, RuntimeError, MisconfigurationException) as error:
-        if not run.is_extended:
+        if not _is_extended(run):
             raise
         raise _refused(error) from error
+
+
+def _is_extended(run: Run) -> bool:
+    """Return whether Lightning gets callbacks, loggers or options of the user's."""
+    return bool(run.settings.trainer_options or run.settings.callbacks or run.settings.loggers)
 
 
 def _refused(error: Exception) -> ConfigError:
@@ -326,3 +222,47 @@ def quiet_lightning() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+def act_after_training(method: Method, bags: BagDataset, seed: int, device: str = "auto") -> None:
+    """Call ``fit_after_training`` of each member, in evaluation mode, with the training bags.
+
+    Args:
+        method: trained; changed in place, and left on the device that it is on.
+        bags: training bags with labels.
+        seed: of what is drawn from torch's own generator.
+        device: where it is done: "auto", "cpu", "gpu", or torch's name of one.
+
+    Raises:
+        ConfigError: a tensor of the method has another name or shape afterwards, so that it could not be loaded,
+            or the device is not there.
+    """
+    there = torch_device(device)
+    batches = _OnDevice(ordered_batches(bags, BATCH_INSTANCES), there)
+    for member in method.members():
+        before = {name: value.shape for name, value in member.state_dict().items()}
+        with seeded(seed), evaluated_on(there, member):
+            member.fit_after_training(batches)
+        after = {name: value.shape for name, value in member.state_dict().items()}
+        for name in sorted(before.keys() | after.keys()):
+            if before.get(name) != after.get(name):
+                raise ConfigError(
+                    item=f"tensor {name!r} of method {type(member).__name__!r}",
+                    wanted=f"shape {_shape(before.get(name))} after training, as its constructor made it",
+                    got=_shape(after.get(name)),
+                    fix="register it as a buffer of its final shape in the constructor",
+                )
+
+
+class _OnDevice:
+    """Batches that are brought to a device as they are read; they can be iterated over more than once."""
+
+    def __init__(self, batches: PackedBatches, device: torch.device) -> None:
+        self.batches, self.device = batches, device
+
+    def __iter__(self) -> Iterator[BagBatch]:
+        return (batch.to(self.device) for batch in self.batches)
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "no tensor" if shape is None else str(tuple(shape))

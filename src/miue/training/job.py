@@ -1,4 +1,4 @@
-"""What the tasks of one command share: bags and a recipe, which any process can read."""
+"""A recipe with the bags that it is trained on, and how it is handed over to other processes."""
 
 from __future__ import annotations
 
@@ -6,114 +6,221 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from miue.bags.augmentation import check_augmentation
 from miue.bags.dataset import BagDataset
+from miue.bags.fingerprint import fingerprint
+from miue.common.errors import ConfigError
 from miue.common.files import make_folder
 from miue.common.nested import write_nested
-from miue.common.tasks import Executor
+from miue.common.values import Option
 from miue.io.handover import describe_bags, find_bags_again, read_handed_over
 from miue.io.splits.splits import Splits
+from miue.model.build import check_saveable
+from miue.model.config import ModelConfig
+from miue.model.contract import DataContract
+from miue.model.feature_scores import check_saveable_distances, check_statistics, find_distances, part_of_distance
 from miue.model.recipe import Recipe
+from miue.settings import RunSettings, TrainingConfig
+from miue.training.run import Run
+from miue.training.sets import check_instance_classes, training_sets
 
 FILE = "job.safetensors"
-_of_this_process: dict[str, Job] = {}
+NOT_OF_THE_TRAINING = {"extractor", "patch_scales", "pixels", "feature_names"}
+"""What a contract says of bags that does not change what is trained on them."""
+_of_this_process: dict[str, tuple[Job, Run]] = {}
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the tasks of one command share.
+    """A recipe and the bags that it is trained on, which decide all that is learned.
 
     Attributes:
-        bags: labeled.
         recipe: what is trained.
-        device: to train on.
-        trackers: names of those that log each epoch.
-        trainer_options: of ``TRAINER_OPTIONS``.
-        validation: bags for early stopping, where they are not in ``bags``.
-        splits: folds, where there are several.
+        bags: labeled; if they have splits, their train split.
+        held_out: bags for early stopping; else the validation split, else a stratified share is held out.
+        splits: folds, of which each is a job (``fold``); None where ``bags`` are trained on as they are.
     """
 
-    bags: BagDataset
     recipe: Recipe
-    device: str = "auto"
-    trackers: tuple[str, ...] = ()
-    trainer_options: Mapping[str, Any] = field(default_factory=dict)
-    validation: BagDataset | None = None
+    bags: BagDataset
+    held_out: BagDataset | None = None
     splits: Splits | None = None
+
+    def with_seed(self, seed: int) -> Job:
+        """Return the same job with another seed."""
+        return replace(self, recipe=self.recipe.with_seed(seed))
+
+    def fold(self, number: int) -> Job:
+        """Return the job of one fold, whose bags have its splits.
+
+        Raises:
+            DataError: as ``Splits.assign`` does.
+        """
+        assert self.splits is not None
+        return Job(self.recipe, self.splits.assign(self.bags, number))
+
+    def check(self) -> None:
+        """Raise unless the recipe can be trained on these bags.
+
+        Raises:
+            ConfigError: a name, option or setting that does not exist.
+            DataError: bags that cannot be trained on, or without the image statistics that a distance needs.
+        """
+        for bags in (self.train, self.validation):
+            check_instance_classes(bags, self.bags.num_classes)
+        check_statistics(find_distances(self.recipe.distances), self.train)
+        _ = self.model_config
+        check_augmentation(self.training_config.augmentation, self.bags.instance_shape)
+
+    @cached_property
+    def _sets(self) -> tuple[BagDataset, BagDataset]:
+        return training_sets(self.bags, self.held_out, self.recipe.training_config(self.bags))
+
+    @property
+    def train(self) -> BagDataset:
+        """Bags that are learned from."""
+        return self._sets[0]
+
+    @property
+    def validation(self) -> BagDataset:
+        """Bags that training stops by; ``train`` where none are held out."""
+        return self._sets[1]
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether training stops by other bags than it learns from."""
+        return self.validation is not self.train
+
+    @cached_property
+    def model_config(self) -> ModelConfig:
+        """What the model is made of."""
+        return self.recipe.model_config(self.bags.instance_shape)
+
+    @cached_property
+    def training_config(self) -> TrainingConfig:
+        """How it is trained."""
+        return self.recipe.training_config(self.train)
+
+    @cached_property
+    def contract(self) -> DataContract:
+        """What bags the model takes."""
+        return DataContract.of(self.bags)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether all parts are of miue, so that loading what is saved of them needs no trust."""
+        return self.model_config.is_own and all(part_of_distance(one).is_own for one in self.recipe.distances)
+
+    def check_saveable(self) -> None:
+        """Raise unless another process can build the model again.
+
+        Raises:
+            ConfigError: a part without an import path, or a module that cannot be built again.
+        """
+        check_saveable(self.model_config, self.contract)
+        check_saveable_distances(self.recipe.distances)
+
+    def description(self, trainer_options: Mapping[str, Option]) -> dict[str, Any]:
+        """Return all that must be the same for a run to be resumed."""
+        return {
+            "model": self.model_config.model_dump(mode="json"),
+            "training": self.training_config.model_dump(mode="json"),
+            "trainer": dict(trainer_options),
+            "contract": self.contract.model_dump(mode="json", exclude=NOT_OF_THE_TRAINING),
+            "distances": list(find_distances(self.recipe.distances)),
+            "training_bags": fingerprint(self.train),
+            "validation_bags": fingerprint(self.validation),
+        }
+
+    def parts(self) -> Splits:
+        """Return which bags are trained on, which are validated on, and what ``bags`` keep for later."""
+        used = {"validation": self.validation, "train": self.train}  # of two bags of one name the latter counts
+        learned = {name: split for split, part in used.items() for name in part.ids}
+        kept = zip(self.bags.ids, self.bags.splits, strict=True)
+        later = {name: split for name, split in kept if split and split not in used}
+        return Splits("the run", ({**later, **learned},))
 
 
 @contextmanager
-def handed_over(job: Job, output: Path, executor: Executor) -> Iterator[str]:
-    """Yield the path by which tasks read the job while the block runs.
+def handed_over(job: Job, output: Path, run: Run) -> Iterator[str]:
+    """Yield the path by which tasks read the job and how it runs, while the block runs.
 
     Other processes read it from a folder beside the output, which also gets instances that are in memory alone;
     this process takes it as it is. No path is yielded twice: a worker that outlives the command, as those of a
     Ray cluster that the caller has joined, keeps what it read from one.
 
     Args:
-        job: what is shared.
+        job: what the tasks share.
         output: file or folder that the tasks write, whose lock the caller holds.
-        executor: where the tasks run.
+        run: how they run.
 
     Raises:
-        ConfigError: a part that other processes cannot build.
+        ConfigError: a part that other processes cannot build, callbacks or a logger.
         StorageError: the folder cannot be written.
     """
+    settings, executor = run.settings, run.executor
+    if settings.callbacks or settings.loggers:
+        raise ConfigError(
+            item="callbacks and logger",
+            wanted="none, as each training is a task",
+            got=f"{len(settings.callbacks)} callbacks and {len(settings.loggers)} loggers",
+            fix="train one model after another, or pass trackers by name",
+        )
     every = output.parent.resolve() / f".{output.name}.job"
     folder = every / secrets.token_hex(4)
+    shared = {
+        "device": settings.device,
+        "trackers": settings.trackers,
+        "trainer_options": settings.trainer_options,
+    }
     try:
         if executor.is_local:
-            _of_this_process[str(folder)] = job
+            _of_this_process[str(folder)] = job, Run(None, RunSettings.of(shared), progress=False)
         else:
             job.recipe.check_importable(f"executor {executor.kind!r}")
             shutil.rmtree(every, ignore_errors=True)  # of a process that was killed
-            _write(folder, job)
+            _write(folder, job, shared)
         yield str(folder)
     finally:
         _of_this_process.pop(str(folder), None)
         shutil.rmtree(every, ignore_errors=True)
 
 
-def read_job(path: str) -> Job:
-    """Return the job that was handed over at ``path``.
+def read_job(path: str) -> tuple[Job, Run]:
+    """Return the job that was handed over at ``path``, and how it runs, without a folder.
 
     Raises:
         StorageError: its files, or those of its bags, are not there.
     """
-    if path in _of_this_process:
-        return _of_this_process[path]
-    return _read(path)
+    return _of_this_process[path] if path in _of_this_process else _read(path)
 
 
-def _write(folder: Path, job: Job) -> None:
+def _write(folder: Path, job: Job, shared: Mapping[str, Any]) -> None:
     make_folder(folder)
     splits = job.splits
     content = {
-        "bags": describe_bags(job.bags, folder / "bags.npy"),
         "recipe": job.recipe.to_json(),
-        "device": job.device,
-        "trackers": job.trackers,
-        "trainer_options": dict(job.trainer_options),
-        "validation": None if job.validation is None else describe_bags(job.validation, folder / "validation.npy"),
+        "bags": describe_bags(job.bags, folder / "bags.npy"),
+        "held_out": None if job.held_out is None else describe_bags(job.held_out, folder / "held_out.npy"),
         "splits": splits and (splits.source, [dict(fold) for fold in splits.folds], splits.of_patients),
+        "run": shared,
     }
     write_nested(folder / FILE, content)
 
 
 @lru_cache(1)
-def _read(path: str) -> Job:
+def _read(path: str) -> tuple[Job, Run]:
     content = read_handed_over(Path(path) / FILE)
-    validation, splits = content.pop("validation"), content.pop("splits")
-    return Job(
-        **{
-            **content,
-            "bags": find_bags_again(content["bags"]),
-            "recipe": Recipe(**content["recipe"]),
-            "validation": None if validation is None else find_bags_again(validation),
-            "splits": None if splits is None else Splits(splits[0], tuple(splits[1]), splits[2]),
-        }
+    held_out, splits = content["held_out"], content["splits"]
+    job = Job(
+        Recipe(**content["recipe"]),
+        find_bags_again(content["bags"]),
+        None if held_out is None else find_bags_again(held_out),
+        None if splits is None else Splits(splits[0], tuple(splits[1]), splits[2]),
     )
+    return job, Run(None, RunSettings.of(content["run"]), progress=False)

@@ -10,73 +10,46 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.loggers import Logger, WandbLogger
 
-from miue.common.errors import ConfigError, MiueError, StorageError, no_room_behind, unknown_name
+from miue.common.errors import ConfigError, MiueError, StorageError, no_room_behind
 from miue.common.files import make_folder, read_json, write_json
 from miue.common.text import shortened
 from miue.common.user_warnings import warn_user
 from miue.settings import TrainingConfig
+from miue.training.run import Run
 
 IDS = "trackers.json"  # in the folder of a run: which MLflow and W&B runs are continued on resume
 
 
-@dataclass(frozen=True)
-class Destination:
-    """Where one training is tracked.
-
-    Attributes:
-        home: folder of the whole run, which an ensemble's members share.
-        folder: of this training: ``home``, or a member's below it.
-        first_epoch: the epoch, from 1, that is trained next.
-        run_id: of an MLflow or W&B run that is continued.
-        root: folder of the command that trains several such runs, as one seed after another; else ``home``.
-    """
-
-    home: Path
-    folder: Path
-    first_epoch: int
-    run_id: str | None
-    root: Path
-
-    @property
-    def name(self) -> str:
-        """What the training is called in lists of runs."""
-        return self.folder.resolve().relative_to(self.root.resolve().parent).as_posix()
-
-
-def tensorboard(destination: Destination) -> Logger:
+def tensorboard(run: Run, first_epoch: int, run_id: str | None) -> Logger:
     """Return the logger of event files in ``tensorboard/`` of the training's folder."""
     from lightning.pytorch.loggers import TensorBoardLogger
 
+    assert run.folder is not None
     return TensorBoardLogger(
-        destination.folder,
-        name="",
-        version="tensorboard",
-        default_hp_metric=False,
-        purge_step=destination.first_epoch,
+        run.folder, name="", version="tensorboard", default_hp_metric=False, purge_step=first_epoch
     )
 
 
-def mlflow(destination: Destination) -> Logger:
-    """Return the logger of an SQLite store, ``mlflow/`` of the run's folder, or of ``MLFLOW_TRACKING_URI``."""
+def mlflow(run: Run, first_epoch: int, run_id: str | None) -> Logger:
+    """Return the logger of an SQLite store, ``mlflow/`` of the model's folder, or of ``MLFLOW_TRACKING_URI``."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when mlflow is imported
     from lightning.pytorch.loggers import MLFlowLogger
 
-    store = destination.home.resolve() / "mlflow"
+    store = _home(run).resolve() / "mlflow"
     local = "MLFLOW_TRACKING_URI" not in os.environ
     if local:
         make_folder(store)
     logger = MLFlowLogger(
         "miue",
-        run_name=destination.name,
+        run_name=run.name,
         tracking_uri=f"sqlite:///{store / 'mlflow.db'}" if local else os.environ["MLFLOW_TRACKING_URI"],
         artifact_location=(store / "artifacts").as_uri() if local else None,
-        run_id=destination.run_id,
+        run_id=run_id,
     )
     try:
         _ = logger.experiment  # opens the run, for which MLflow writes its address into the environment
@@ -86,29 +59,30 @@ def mlflow(destination: Destination) -> Logger:
     return logger
 
 
-def wandb(destination: Destination) -> Logger:
-    """Return the logger of offline files, ``wandb/`` of the run's folder, or of what ``WANDB_MODE`` says."""
+def wandb(run: Run, first_epoch: int, run_id: str | None) -> Logger:
+    """Return the logger of offline files, ``wandb/`` of the model's folder, or of what ``WANDB_MODE`` says."""
     import wandb as weights_and_biases
 
-    run = weights_and_biases.init(
+    opened = weights_and_biases.init(
         project="miue",
-        name=destination.name,
-        id=destination.run_id or secrets.token_hex(4),
+        name=run.name,
+        id=run_id or secrets.token_hex(4),
         resume="allow",
         reinit="create_new",  # each member of an ensemble is a run of its own
-        dir=destination.home,
+        dir=_home(run),
         mode=os.environ.get("WANDB_MODE", "offline"),
         settings=weights_and_biases.Settings(silent=True),
     )
-    return WandbLogger(experiment=run)
+    return WandbLogger(experiment=opened)
 
 
-TRACKERS: Mapping[str, Callable[[Destination], Logger]] = {
+TRACKERS: Mapping[str, Callable[[Run, int, str | None], Logger]] = {
     "tensorboard": tensorboard,
     "mlflow": mlflow,
     "wandb": wandb,
 }
-"""What opens each tracker; the name is that of the package and of the extra that installs it."""
+"""What opens each tracker, of a run, the epoch that is trained next (from 1), and the id of a run of MLflow or W&B
+that is continued; the name is that of the package and of the extra that installs it."""
 
 
 class Tracker(Logger):
@@ -175,36 +149,13 @@ class Tracker(Logger):
             )
 
 
-@dataclass(frozen=True)
-class Tracking:
-    """Which trackers a run writes to.
-
-    Attributes:
-        names: of ``TRACKERS``.
-        home: folder of the run.
-        parameters: what the run was made from, shown beside its curves.
-        root: folder that the tracked runs are named from, where a command trains several; None for ``home``.
-    """
-
-    names: tuple[str, ...] = ()
-    home: Path = Path()
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    root: Path | None = None
-
-    def of_run(self, home: Path, parameters: Mapping[str, Any]) -> Tracking:
-        """Return these trackers, each once, for the run in ``home`` that was made from ``parameters``."""
-        return replace(self, names=tuple(dict.fromkeys(self.names)), home=home, parameters=parameters)
-
-
 def check_trackers(names: Sequence[str], folder: Path | None) -> None:
-    """Raise unless each tracker exists, is installed, and has a folder to write to.
+    """Raise unless each tracker is installed, and has a folder to write to.
 
     Raises:
         ConfigError: one of these is missing.
     """
     for name in names:
-        if name not in TRACKERS:
-            raise unknown_name("tracker", name, TRACKERS)
         if importlib.util.find_spec(name) is None:
             raise ConfigError(
                 item=f"tracker {name!r}",
@@ -219,14 +170,11 @@ def check_trackers(names: Sequence[str], folder: Path | None) -> None:
 
 
 @contextmanager
-def opened_loggers(
-    tracking: Tracking, folder: Path | None, config: TrainingConfig, epoch: int
-) -> Iterator[list[Tracker]]:
+def opened_loggers(run: Run, config: TrainingConfig, epoch: int) -> Iterator[list[Tracker]]:
     """Open a logger for each tracker, those of a resumed run where they were; Lightning ends all but W&B's runs.
 
     Args:
-        tracking: which trackers.
-        folder: of this training; None where nothing is tracked.
+        run: with a folder where there are trackers; the first of its processes tracks.
         config: how it learns; its seed may be a member's own.
         epoch: how many epochs were trained before.
 
@@ -234,55 +182,16 @@ def opened_loggers(
         ConfigError: a tracker cannot be opened, as when its server does not answer.
         StorageError: a tracker cannot write, since the disk is full.
     """
-    loggers: list[Tracker] = []
-    with _full_disk_said(folder):
-        if folder is not None:
-            resumes = bool(epoch) and (folder / IDS).exists()
-            before = read_json(folder / IDS, what="tracked runs") if resumes else {}
-            ids = dict(before)
-            for name in tracking.names:
-                destination = Destination(
-                    tracking.home, folder, epoch + 1, before.get(name), tracking.root or tracking.home
-                )
-                with _failure_to_open_said(name):
-                    logger = Tracker(name, TRACKERS[name](destination))
-                    if name == "tensorboard" or name not in before:  # MLflow takes no other value of a parameter
-                        logger.log_hyperparams({**tracking.parameters, "training": config.model_dump(mode="json")})
-                    if name != "tensorboard":
-                        ids[name] = str(logger.version)
-                loggers.append(logger)
-            if ids:
-                write_json(folder / IDS, ids)
-        exit_code = 1
+    folder, loggers, exit_code = run.folder, list[Tracker](), 1
+    try:
+        if folder is not None and run.is_first:
+            loggers = _open(run, folder, config, epoch)
         try:
             yield loggers
             exit_code = 0
         finally:
             for logger in loggers:
                 logger.close(exit_code)
-
-
-@contextmanager
-def _failure_to_open_said(name: str) -> Iterator[None]:
-    """Let an error that a tracker raises when it is opened name the tracker, unless the disk is full."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, MiueError) or no_room_behind(error) is not None:
-            raise
-        raise ConfigError(
-            item=f"tracker {name!r}",
-            wanted="to open its run",
-            got=f"{type(error).__name__}: {shortened(str(error))}",
-            fix="see whether its server answers and its files are in place, or leave the tracker out",
-        ) from error
-
-
-@contextmanager
-def _full_disk_said(folder: Path | None) -> Iterator[None]:
-    """Let an error that a tracker raises since the disk is full say so; each words it in another way."""
-    try:
-        yield
     except Exception as error:
         full = no_room_behind(error)
         if folder is None or full is None or isinstance(error, MiueError):
@@ -291,5 +200,38 @@ def _full_disk_said(folder: Path | None) -> Iterator[None]:
             item=f"what is tracked of {str(folder)!r}",
             wanted="to write it",
             got=str(full.strerror),
-            fix="free space or choose another place, then train again, or go on with --resume",
+            fix="free space or choose another place, then resume the training",
         ) from error
+
+
+def _open(run: Run, folder: Path, config: TrainingConfig, epoch: int) -> list[Tracker]:
+    """Return a logger for each tracker, and write the ids of the runs that MLflow and W&B continue on resume."""
+    resumes = bool(epoch) and (folder / IDS).exists()
+    before = read_json(folder / IDS, what="tracked runs") if resumes else {}
+    loggers, ids = [], dict(before)
+    for name in dict.fromkeys(run.settings.trackers):
+        try:
+            logger = Tracker(name, TRACKERS[name](run, epoch + 1, before.get(name)))
+            if name == "tensorboard" or name not in before:  # MLflow takes no other value of a parameter
+                logger.log_hyperparams({**run.description, "training": config.model_dump(mode="json")})
+            if name != "tensorboard":
+                ids[name] = str(logger.version)
+        except Exception as error:
+            if isinstance(error, MiueError) or no_room_behind(error) is not None:
+                raise
+            raise ConfigError(
+                item=f"tracker {name!r}",
+                wanted="to open its run",
+                got=f"{type(error).__name__}: {shortened(str(error))}",
+                fix="see whether its server answers and its files are in place, or leave the tracker out",
+            ) from error
+        loggers.append(logger)
+    if ids:
+        write_json(folder / IDS, ids)
+    return loggers
+
+
+def _home(run: Run) -> Path:
+    home = run.home or run.folder
+    assert home is not None
+    return home

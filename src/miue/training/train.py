@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lightning.pytorch.loggers import Logger
 from torch import Tensor
 
 from miue.bags.batches import ordered_batches
@@ -17,9 +16,11 @@ from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.labels import LabelSequence
 from miue.bags.segments import as_float
 from miue.common.devices import torch_device
-from miue.common.errors import ConfigError, DataError, first_repeated, repeated
+from miue.common.errors import ConfigError, DataError, first_repeated, one_of_two, out_of_range, repeated
 from miue.common.files import read_json, write_json
+from miue.common.folder_kinds import kind_of
 from miue.common.locks import locked
+from miue.common.outputs import refuse_existing, refuse_taken
 from miue.common.tasks import Task, reporting_part, run_tasks
 from miue.common.text import say, tracked
 from miue.common.third_party import noting_when
@@ -27,8 +28,9 @@ from miue.common.torch_state import own_torch_state
 from miue.common.values import checked
 from miue.io.splits.files import write_splits
 from miue.methods import Method
-from miue.model.config import build_method, member_seeds
+from miue.model.build import build_method, member_seeds
 from miue.model.feature_scores import fit_distances
+from miue.model.folder import read_config
 from miue.model.model import Model
 from miue.model.part import PartLike
 from miue.model.predict import BATCH_INSTANCES
@@ -38,21 +40,24 @@ from miue.networks import say_if_slow
 from miue.predictions.provenance import TrainingRecord
 from miue.scores import FeatureDistance
 from miue.settings import DEFAULT_DISTANCES, TrainingConfig, TrainSettings
-from miue.training.after_training import act_after_training
-from miue.training.fit import Run, TrainingSummary, fit, read_fitted
+from miue.training.fit import TrainingSummary, act_after_training, fit, read_fitted
 from miue.training.job import Job, handed_over, read_job
 from miue.training.module import validation_weights
-from miue.training.plan import (
-    Plan,
-    question_negative_class,
-    say_parts_used,
-    warn_of_large_pixels,
-    warn_of_same_bags,
-    warn_of_unlabeled,
-    warn_of_untrained_classes,
+from miue.training.notes import length_in_words, question_negative_class, say_parts, warn_of_bags
+from miue.training.run import Run
+from miue.training.run_folder import (
+    LAST,
+    MEMBER,
+    MEMBERS,
+    RUN,
+    IfExists,
+    changed_to_resume,
+    clear_run,
+    is_finished,
+    open_run,
+    write_model,
 )
-from miue.training.run_folder import LAST, MEMBER, MEMBERS, IfExists, is_finished, open_run, write_model
-from miue.training.trackers import Tracking, check_trackers
+from miue.training.trackers import check_trackers
 
 HOLD_OUT = "to hold out a share of the bags, pass settings={'validation_fraction': 0.2}"
 NONE_HELD_OUT = (
@@ -107,84 +112,144 @@ def train(
     """
     dataset = BagDataset.of(bags, labels)
     chosen = TrainSettings.of(settings, network=network, method=method, encoder=encoder)
-    run = Run.of(chosen, None if out is None else Path(out), progress=progress)
-    return train_recipe(Recipe.of(chosen), dataset, run, validation=validation, if_exists=if_exists)
+    run = Run(None if out is None else Path(out), chosen, progress=progress)
+    return train_job(Job(Recipe.of(chosen), dataset, validation), run, if_exists=if_exists)
 
 
 @checked()
 @own_torch_state(trains=True)
-def train_recipe(
-    recipe: Recipe,
-    bags: BagDataset,
-    run: Run,
-    *,
-    validation: BagDataset | None = None,
-    if_exists: IfExists = "refuse",
-) -> Model:
-    """Train what a recipe describes; ``train`` with all that says what is trained in one argument.
+def train_job(job: Job, run: Run, *, if_exists: IfExists = "refuse") -> Model:
+    """Train what a recipe describes on its bags.
 
     Args:
-        recipe: what is trained.
-        bags: labeled; if they have splits, their train split.
-        run: where and how it runs; the folder of its trackers and whether it resumes follow from the others.
-        validation: bags for early stopping; else the validation split, else a stratified share is held out.
+        job: what is trained, and on which bags.
+        run: where and how it runs; whether it resumes follows from ``if_exists``.
         if_exists: what to do where the folder of ``run`` holds a run.
 
     Raises:
         ConfigError, DataError, StorageError: as ``train`` does.
     """
-    check_dataset(bags)
-    if validation is not None:
-        check_dataset(validation, "validation", HOLD_OUT)
-    if (twice := first_repeated(bags.ids)) is not None:
+    check_dataset(job.bags)
+    if job.held_out is not None:
+        check_dataset(job.held_out, "validation", HOLD_OUT)
+    if (twice := first_repeated(job.bags.ids)) is not None:
         fix = "keep one of them: what is held out would also be trained on"
-        raise repeated(f"bag {twice!r}", "each bag once", bags.ids.count(twice), fix)
-    plan = Plan.of(recipe, bags, validation)
-    method = build_method(plan.model_config, plan.contract, plan.training_config.seed)
-    folder, description = run.folder, plan.description(run.trainer_options)
+        raise repeated(f"bag {twice!r}", "each bag once", job.bags.ids.count(twice), fix)
+    job.check()
+    method = build_method(job.model_config, job.contract, job.training_config.seed)
+    folder, settings, description = run.folder, run.settings, job.description(run.settings.trainer_options)
     if folder is not None:
-        plan.check_saveable()
-    torch_device(run.accelerator)
-    _check_loggers(run.loggers, method)
-    _check_executor(method, run)
-    check_trackers(run.tracking.names, folder)
-    tracking = run.tracking.of_run(folder or Path(), description)
-    run = replace(run, resume=if_exists == "resume", tracking=tracking)
-    with locked(folder) if folder is not None and run.is_first else nullcontext():
-        if folder is not None and run.is_first:
-            open_run(folder, if_exists, description)
+        job.check_saveable()
+    device = torch_device(settings.device)
+    _check_members(method, run)
+    check_trackers(settings.trackers, folder)
+    run = replace(run, resume=if_exists == "resume", home=folder, description=description)
+    writes = folder if run.is_first else None
+    with locked(writes) if writes is not None else nullcontext():
+        if writes is not None:
+            open_run(writes, if_exists, description)
         if folder is not None and is_finished(folder, description):
-            return Model.load(folder, trust=not plan.is_own)
+            return Model.load(folder, trust=not job.is_own)
         if run.progress:
-            say(plan.sentence(len(method.members())), err=True)
-            say_parts_used(bags, plan)
-            say_if_slow(plan.training_config.precision, torch_device(run.accelerator))
-            question_negative_class(bags, recipe)
+            say(length_in_words(job, len(method.members())), err=True)
+            say_parts(job)
+            say_if_slow(job.training_config.precision, device)
+            question_negative_class(job.bags, job.recipe)
         if run.is_first and run.warn:
-            warn_of_large_pixels(plan)
-            warn_of_same_bags(plan, bags)
-            warn_of_unlabeled(bags)
-            warn_of_untrained_classes(plan)
-        _prepare(method, plan, bags, folder if run.is_first else None, progress=run.progress)
+            warn_of_bags(job)
+        if writes is not None and not (writes / "config.json").exists():  # a model stays with the file it lists
+            write_splits(writes / "splits.csv", job.parts(), job.bags, job.validation)
+        _learn_inputs(method, job, progress=run.progress)
         if not run.executor.is_local:
-            run = _train_members(
-                Job(bags, recipe, run.accelerator, tracking.names, run.trainer_options, validation), run, method
-            )
-        summaries = _fit_members(method, plan, run)
+            run = _train_members(job, run, len(method.members()))
+        summaries = _fit_members(method, job, run)
         if not run.is_first:
-            return Model(method.eval(), plan.model_config, plan.contract, _record(plan, summaries, method))
-        model = _trained_model(method, plan, summaries, bags, run.accelerator)
+            return Model(method.eval(), job.model_config, job.contract, _record(job, summaries, method))
+        model = _trained_model(method, job, summaries, settings.device)
         if folder is not None:
             write_model(model, folder, description)
     return model
 
 
-def _prepare(method: Method, plan: Plan, bags: BagDataset, folder: Path | None, *, progress: bool) -> None:
-    """Write the part of each bag, and fit encoders to their inputs; instances are read once for all members."""
-    if folder is not None and not (folder / "config.json").exists():  # a model stays with the file it lists
-        write_splits(folder / "splits.csv", plan.splits(bags), bags, plan.validation)
+@checked()
+def train_seeds(
+    job: Job, seeds: Sequence[int], run: Run, *, if_exists: IfExists = "refuse"
+) -> list[TrainingRecord]:
+    """Train a job with several seeds, each as one task, and return how each went.
+
+    Args:
+        job: what is trained, and on which bags.
+        seeds: different ones; the run of each is ``seed_<number>`` in the folder of ``run``.
+        run: where and how they run.
+        if_exists: what to do where the folder holds runs; a resume trains what is missing, and finished runs
+            on to another max_epochs.
+
+    Raises:
+        ConfigError: no folder, no seed or one twice, callbacks or a logger, several devices for each training, a
+            run to resume that is another, or an argument of another type.
+        DataError, StorageError: as ``train_job`` does.
+    """
+    check_dataset(job.bags)
+    if run.settings.processes > 1:
+        fix = "train one seed after another, each into a folder of its own"
+        raise one_of_two("several devices for each training, and several seeds", fix=fix)
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise out_of_range("the seeds", "different numbers, such as [1, 2, 3]", list(seeds))
+    if (out := run.folder) is None:
+        raise ConfigError(item="several seeds", wanted="a folder for their runs", got="none", fix="pass one")
+    jobs = {out.resolve() / f"seed_{seed}": job.with_seed(seed) for seed in seeds}
+    for of_seed in jobs.values():
+        of_seed.check()
+        of_seed.check_saveable()
+    check_trackers(run.settings.trackers, out)
+    first = next(iter(jobs.values()))
+    if run.progress:
+        say_parts(first)
+        question_negative_class(job.bags, job.recipe)
+    warn_of_bags(first)
+    with locked(out):
+        if if_exists == "refuse":
+            refuse_existing(out, RUN, overwrite=False)
+        if if_exists == "overwrite":
+            for folder in [*([out] if kind_of(out) else []), *jobs]:
+                refuse_taken(folder, RUN, overwrite=True)
+            for folder in jobs:
+                clear_run(folder)
+        options = run.settings.trainer_options
+        changed = [changed_to_resume(folder, of_seed.description(options)) for folder, of_seed in jobs.items()]
+        with handed_over(job, out, run) as path:
+            tasks = [
+                Task(
+                    f"seed {seed}",
+                    "miue.training.train:train_seed",
+                    {"job": path, "folder": str(folder), "seed": seed},
+                    folder / "config.json",
+                    again=bool(of_run),
+                    output=folder,
+                )
+                for folder, seed, of_run in zip(jobs, seeds, changed, strict=True)
+            ]
+            run_tasks(tasks, run.executor, doing="training", unit="runs", progress=run.progress)
+    return [read_config(folder).training for folder in jobs]
+
+
+def train_seed(job: str, folder: str, seed: int) -> None:
+    """Train one seed, from its last checkpoint where there is one; a task.
+
+    Args:
+        job: where the job was handed over.
+        folder: of the run.
+        seed: of the training.
+    """
+    shared, run = read_job(job)
+    out = Path(folder)
+    train_job(shared.with_seed(seed), replace(run, folder=out, root=out.parent, warn=False), if_exists="resume")
+
+
+def _learn_inputs(method: Method, job: Job, *, progress: bool) -> None:
+    """Fit encoders to their inputs; instances are read once for all members."""
     first, *others = (member.network.encoder for member in method.members())
-    batches = ordered_batches(plan.train, BATCH_INSTANCES)
+    batches = ordered_batches(job.train, BATCH_INSTANCES)
     shown = progress and not batches.in_memory
     read = tracked(batches, "measuring feature scales", shown=shown, total=len(batches), unit="batches")
     with noting_when(lambda: "in measuring feature scales"):
@@ -193,22 +258,36 @@ def _prepare(method: Method, plan: Plan, bags: BagDataset, folder: Path | None, 
         encoder.load_state_dict(dict(first.named_buffers()), strict=False)
 
 
-def _check_loggers(loggers: Sequence[Logger], method: Method) -> None:
-    """Raise where the curves of several networks would be written over each other."""
-    if loggers and len(method.members()) > 1:
+def _check_members(method: Method, run: Run) -> None:
+    """Raise where the members of a method cannot be trained as asked.
+
+    Raises:
+        ConfigError: another executor than this process for one network or without a folder; a logger for several
+            networks, whose curves would be written over each other.
+    """
+    count, settings = len(method.members()), run.settings
+    if settings.loggers and count > 1:
         raise ConfigError(
             item="logger",
             wanted="one network, whose curves it holds",
-            got=f"an ensemble of {len(method.members())}",
+            got=f"an ensemble of {count}",
             fix="pass trackers=['tensorboard'], which opens a logger for each network",
+        )
+    if not run.executor.is_local and (count == 1 or run.folder is None or settings.callbacks or settings.loggers):
+        problems = {"one network": count == 1, "no folder (out)": run.folder is None}
+        raise ConfigError(
+            item=f"executor {run.executor.kind!r}",
+            wanted="an ensemble, a folder to write it to, and neither callbacks nor logger",
+            got=next((problem for problem, is_so in problems.items() if is_so), "callbacks or a logger"),
+            fix="choose the executor 'local', or train several seeds",
         )
 
 
-def _train_members(job: Job, run: Run, method: Method) -> Run:
+def _train_members(job: Job, run: Run, count: int) -> Run:
     """Train the members of an ensemble as tasks; return the run that reads what they wrote."""
     assert run.folder is not None
-    with handed_over(job, run.folder, run.executor) as path:
-        folder = run.folder.resolve()
+    folder = run.folder.resolve()
+    with handed_over(job, run.folder, run) as path:
         tasks = [
             Task(
                 f"member {number} of {str(run.folder)!r}",
@@ -216,7 +295,7 @@ def _train_members(job: Job, run: Run, method: Method) -> Run:
                 {"job": path, "folder": str(folder), "number": number},
                 folder / MEMBERS / str(number) / MEMBER,
             )
-            for number in range(len(method.members()))
+            for number in range(count)
         ]
         run_tasks(tasks, run.executor, doing="training", unit="networks", progress=run.progress)
     return replace(run, resume=True)
@@ -231,93 +310,67 @@ def train_member(job: str, folder: str, number: int) -> None:
         folder: of the run.
         number: of the member, from 0.
     """
-    shared, home = read_job(job), Path(folder)
-    plan = Plan.of(shared.recipe, shared.bags, shared.validation)
-    method = build_method(plan.model_config, plan.contract, plan.training_config.seed)
-    _prepare(method, plan, shared.bags, None, progress=False)
-    run = Run(
-        home,
-        resume=True,
-        progress=False,
-        accelerator=shared.device,
-        tracking=Tracking(shared.trackers, home, plan.description(shared.trainer_options)),
-        trainer_options=shared.trainer_options,
-    )
-    _fit_member(method, number, plan, run)
+    shared, run = read_job(job)
+    home, description = Path(folder), shared.description(run.settings.trainer_options)
+    method = build_method(shared.model_config, shared.contract, shared.training_config.seed)
+    _learn_inputs(method, shared, progress=False)
+    _fit_member(method, number, shared, replace(run, folder=home, home=home, resume=True, description=description))
 
 
-def _check_executor(method: Method, run: Run) -> None:
-    """Raise unless the executor can train the members of this method.
-
-    Raises:
-        ConfigError: one network, no folder, or a callback or logger, which stays in this process.
-    """
-    count = len(method.members())
-    if not run.executor.is_local and (count == 1 or run.folder is None or run.callbacks or run.loggers):
-        problems = {"one network": count == 1, "no folder (out)": run.folder is None}
-        raise ConfigError(
-            item=f"executor {run.executor.kind!r}",
-            wanted="an ensemble, a folder to write it to, and neither callbacks nor logger",
-            got=next((problem for problem, is_so in problems.items() if is_so), "callbacks or a logger"),
-            fix="choose the executor 'local', or pass trackers by name; several seeds are trained by --seeds",
-        )
-
-
-def _fit_members(method: Method, plan: Plan, run: Run) -> list[TrainingSummary]:
+def _fit_members(method: Method, job: Job, run: Run) -> list[TrainingSummary]:
     """Train each member that is not trained yet, one after another."""
     members = method.members()
     if len(members) == 1:
-        return [fit(members[0], plan.train, plan.validation, plan.training_config, run)]
+        return [fit(members[0], job.train, job.validation, job.training_config, run)]
     summaries = []
     for number in range(len(members)):
         with reporting_part(number, len(members)):
-            summaries.append(_fit_member(method, number, plan, run))
+            summaries.append(_fit_member(method, number, job, run))
     return summaries
 
 
-def _fit_member(method: Method, number: int, plan: Plan, run: Run) -> TrainingSummary:
+def _fit_member(method: Method, number: int, job: Job, run: Run) -> TrainingSummary:
     """Train a member of an ensemble in a folder of its own, or read what an earlier run has trained there."""
-    member, seed = method.members()[number], member_seeds(method, plan.training_config.seed)[number]
-    config = plan.training_config.model_copy(update={"seed": seed})
+    member, seed = method.members()[number], member_seeds(method, job.training_config.seed)[number]
+    config = job.training_config.model_copy(update={"seed": seed})
     if run.folder is None:
-        return fit(member, plan.train, plan.validation, config, run)
+        return fit(member, job.train, job.validation, config, run)
     folder = run.folder / MEMBERS / str(number)
     if run.resume and (folder / MEMBER).exists() and (folder / "checkpoints" / LAST).exists():
         return read_fitted(member, folder, int(read_json(folder / MEMBER, what="member")["epochs"]))
-    summary = fit(member, plan.train, plan.validation, config, replace(run, folder=folder))
+    summary = fit(member, job.train, job.validation, config, replace(run, folder=folder))
     if run.is_first:
         write_json(folder / MEMBER, {"epochs": summary.epochs, "best_epoch": summary.best_epoch, "seed": seed})
     return summary
 
 
-def _trained_model(
-    method: Method, plan: Plan, summaries: Sequence[TrainingSummary], bags: BagDataset, device: str
-) -> Model:
+def _trained_model(method: Method, job: Job, summaries: Sequence[TrainingSummary], device: str) -> Model:
     """Return the model with its distances, what its validation bags say of it, and what it was trained on."""
-    act_after_training(method.eval(), plan.train, plan.training_config.seed, device)
-    distances, without_distances = _fit_distances(method, plan, device)
-    training = _record(plan, summaries, method, without_distances)
-    model = Model(method, plan.model_config, plan.contract, training, distances)
-    if plan.holds_out:
-        model = model.with_validation(plan.validation, device=device)
-    return replace(model, training_bags=TrainingBags.of(plan.splits(bags).folds[0], bags, plan.validation))
+    act_after_training(method.eval(), job.train, job.training_config.seed, device)
+    distances, without_distances = _fit_distances(method, job, device)
+    training = _record(job, summaries, method, without_distances)
+    model = Model(method, job.model_config, job.contract, training, distances)
+    if job.holds_out:
+        model = model.with_validation(job.validation, device=device)
+    return replace(model, training_bags=TrainingBags.of(job.parts().folds[0], job.bags, job.validation))
 
 
 def _record(
-    plan: Plan, summaries: Sequence[TrainingSummary], method: Method, without_distances: str = ""
+    job: Job, summaries: Sequence[TrainingSummary], method: Method, without_distances: str = ""
 ) -> TrainingRecord:
     best_epochs = tuple(summary.best_epoch for summary in summaries)
+    config = job.training_config
     record = TrainingRecord(
-        seed=plan.training_config.seed,
-        training_bags=len(plan.train),
-        validation_bags=len(plan.validation) if plan.holds_out else 0,
+        seed=config.seed,
+        training_bags=len(job.train),
+        validation_bags=len(job.validation) if job.holds_out else 0,
         epochs=sum(summary.epochs for summary in summaries),
         best_epoch=best_epochs if len(best_epochs) > 1 else best_epochs[0],
         criterion=float(np.mean([summary.best_criterion for summary in summaries])),
-        settings=plan.training_config.model_dump(mode="json", exclude={"seed"}),
+        settings=config.model_dump(mode="json", exclude={"seed"}),
         without_distances=without_distances,
-        without_error_model="" if plan.holds_out else NONE_HELD_OUT,
-        constant_criterion=_constant_criterion(plan.validation, plan.training_config),
+        without_error_model="" if job.holds_out else NONE_HELD_OUT,
+        constant_criterion=_constant_criterion(job.validation, config),
     )
     if not record.warning:
         return record
@@ -333,18 +386,18 @@ def _constant_criterion(bags: BagDataset, config: TrainingConfig) -> float | Non
     return float(-(shares * np.log(shares)).sum() + 1 - shares.max()) if len(shares) > 1 else None
 
 
-def _fit_distances(method: Method, plan: Plan, device: str) -> tuple[dict[str, FeatureDistance], str]:
+def _fit_distances(method: Method, job: Job, device: str) -> tuple[dict[str, FeatureDistance], str]:
     """Return the distances; where the default ones cannot be fitted, none, and why."""
     try:
         return fit_distances(
             method,
-            plan.train,
-            plan.recipe.distances,
-            seed=plan.training_config.seed,
-            held_out=plan.validation,
+            job.train,
+            job.recipe.distances,
+            seed=job.training_config.seed,
+            held_out=job.validation,
             device=device,
         ), ""
     except DataError as error:
-        if tuple(plan.recipe.distances) != DEFAULT_DISTANCES:
+        if tuple(job.recipe.distances) != DEFAULT_DISTANCES:
             raise
         return {}, str(error)

@@ -1,25 +1,30 @@
-"""The model card: what a model is, what it takes, how it was trained, what was measured and what it is not for."""
+"""Models on the Hugging Face Hub (``pip install miue[hub]``): the model card, and the way there and back."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
+import shutil
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from miue.common.digests import FILES, sealed
-from miue.common.errors import ConfigError, ModelError
+from miue.common.errors import ConfigError, MiueError, ModelError, StorageError, cannot_write, no_room_behind
 from miue.common.extras import import_extra
-from miue.common.files import atomic_file, json_text, read_json
+from miue.common.files import atomic_file, atomic_folder, file_sha256, json_text, read_json
+from miue.common.folder_kinds import MODEL
 from miue.common.outputs import refuse_existing
 from miue.common.text import escape_markdown, plural
 from miue.common.values import checked
 from miue.distributions.measures import MEASURES
 from miue.evaluation import METRICS
 from miue.model.contract import DataContract
-from miue.model.folder import CONFIG, MODEL_FILES, saved_name
+from miue.model.folder import CONFIG, MODEL_FILES, SAVE_AGAIN, WEIGHTS, saved_name
 from miue.model.model import Model
 from miue.model.part import find_package
 from miue.predictions.provenance import Provenance
@@ -28,6 +33,7 @@ CARD = "README.md"
 TEMPLATE = Path(__file__).with_name("card.md.j2")
 TAGS = ("multiple-instance-learning", "uncertainty-estimation", "out-of-distribution-detection")
 CALLED = {"criterion": "NLL and error rate, added", "constant_criterion": "those of the class shares alone"}
+PULL_AGAIN = "pull again; if it says the same, ask who maintains the repository"
 
 
 @checked()
@@ -55,12 +61,12 @@ def write_card(
         ModelError: an evaluation of other weights.
         ConfigError: a file that is no evaluation, or huggingface_hub is not installed.
     """
-    folder, hub = Path(folder), import_extra("huggingface_hub", "a model card", "hub")
+    folder, hub = Path(folder), _hub("a model card")
     refuse_existing(folder / CARD, overwrite=overwrite)
     measured = {} if evaluation is None else read_json(Path(evaluation), what="evaluation")
     model, title = Model.load(folder, trust=trust), title or folder.resolve().name
     results, values = _measured(measured, model.weights_sha256, hub.EvalResult) if evaluation else ([], {})
-    parts, config = (model.config.method.name, model.config.network.name), shared_config(folder)
+    parts, config = (model.config.method.name, model.config.network.name), _shared_config(folder)
     metadata = hub.ModelCardData(library_name="miue", license=license, tags=[*TAGS, *parts])
     if results:
         metadata.model_name, metadata.eval_results = title, results
@@ -75,7 +81,7 @@ def write_card(
         model=_escaped(_what_it_is(model)),
         training=_escaped(_how_it_was_trained(model)),
         measured=values,
-        files={CONFIG: text_sha256(config), **json.loads(config)[FILES]},
+        files={CONFIG: _sha256(config), **json.loads(config)[FILES]},
         flags=model.calibration is not None and model.calibration.instances is not None,
         others=list(map(escape_markdown, _code_of_others(model))),
     )
@@ -84,7 +90,114 @@ def write_card(
     return folder / CARD
 
 
-def shared_config(folder: Path) -> str:
+def push(folder: Path | str, repository: str, *, private: bool = True, trust: bool = False) -> str:
+    """Upload a model's folder and return its address; checkpoints, logs and trackers are not uploaded.
+
+    Files of a model that was pushed there before and that this one lacks, such as a calibration, are removed.
+
+    Args:
+        folder: a model with a card.
+        repository: "OWNER/NAME"; made if it is not there.
+        private: make it private; one that is there stays as it is.
+        trust: whether to run parts that are not of miue.
+
+    Raises:
+        ConfigError: huggingface_hub is not installed.
+        StorageError: no model, no card of these weights, or a refusal of the Hub.
+    """
+    folder, hub = Path(folder), _hub("the Hugging Face Hub")
+    model = Model.load(folder, trust=trust)
+    card, config = _read_card(folder), _shared_config(folder)
+    if _sha256(config) not in card:
+        raise StorageError(
+            item=f"model {str(folder)!r}",
+            wanted=f"a card, {CARD}, of this model, which lists the SHA-256 of its {CONFIG}",
+            got="a card of other files" if card else "none",
+            fix="write a model card, and read it",
+        )
+    try:
+        address = hub.create_repo(repository, private=private, exist_ok=True)
+        with TemporaryDirectory() as shared:
+            for name in (CARD, *json.loads(config)[FILES]):
+                shutil.copyfile(folder / name, Path(shared) / name)
+            (Path(shared) / CONFIG).write_bytes(config.encode())
+            hub.upload_folder(
+                repo_id=repository,
+                folder_path=Path(shared),
+                allow_patterns=[CARD, *MODEL_FILES],
+                delete_patterns=list(MODEL_FILES),  # of an earlier model, such as its calibration
+                commit_message=f"miue model, weights {model.weights_sha256[:12]}",
+            )
+    except _errors() as error:
+        raise _refused(repository, error) from error
+    return str(address)
+
+
+def pull(
+    repository: str, out: Path | str, *, revision: str | None = None, overwrite: bool = False, trust: bool = False
+) -> Model:
+    """Download a model to the folder ``out``, see that it loads, and return it.
+
+    Args:
+        repository: "OWNER/NAME".
+        out: folder to write, whole or not at all.
+        revision: branch, tag or commit; a commit always gives the same model.
+        overwrite: replace what ``out`` holds.
+        trust: whether to run parts that are not of miue, which have to be installed here.
+
+    Raises:
+        ConfigError: huggingface_hub is not installed.
+        StorageError: no such repository, no model in it, other weights than its card names, or ``out`` is taken.
+        ModelError: weights that do not fit the config.
+    """
+    out, hub = Path(out), _hub("the Hugging Face Hub")
+    with atomic_folder(out, MODEL, overwrite=overwrite) as folder, TemporaryDirectory(dir=folder) as fetched:
+        try:
+            names = [CARD, *MODEL_FILES]
+            hub.snapshot_download(repository, revision=revision, local_dir=fetched, allow_patterns=names)
+        except _errors() as error:
+            if full := no_room_behind(error):
+                raise cannot_write(Path(fetched), full) from error
+            raise _refused(repository, error) from error
+        missing = [name for name in (CONFIG, WEIGHTS) if not (Path(fetched) / name).is_file()]
+        if missing:
+            raise StorageError(
+                item=_named(repository),
+                wanted=f"a model of miue, with {CONFIG} and {WEIGHTS}",
+                got=f"a repository without {' and '.join(missing)}",
+                fix="check the name and the revision, or push the model again",
+            )
+        for name in names:
+            if (Path(fetched) / name).is_file():
+                shutil.copyfile(Path(fetched) / name, folder / name)
+        _check_card(folder, repository)
+        try:
+            return Model.load(folder, trust=trust)
+        except MiueError as error:  # what is wrong is said of the repository, not of a folder that is gone
+            file = error.item.replace(f"{folder}{os.sep}", "").replace(f" {str(folder)!r}", "")
+            of_files = isinstance(error, StorageError) or error.fix == SAVE_AGAIN
+            fix = PULL_AGAIN if of_files else error.fix
+            raise error.replaced(item=f"{file} of {_named(repository)}", fix=fix) from error
+
+
+def _hub(what: str) -> Any:
+    return import_extra("huggingface_hub", what, "hub")
+
+
+def _named(repository: str) -> str:
+    return f"repository {repository!r} of the Hugging Face Hub"
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read_card(folder: Path) -> str:
+    """Return the text of a model's card, nothing where there is none."""
+    return (folder / CARD).read_text("utf-8", "replace") if (folder / CARD).is_file() else ""
+
+
+def _shared_config(folder: Path) -> str:
     """Return the text of config.json as others get it: it does not list splits.csv, which names patients.
 
     Raises:
@@ -95,9 +208,41 @@ def shared_config(folder: Path) -> str:
     return json_text(sealed({**content, FILES: files}))
 
 
-def text_sha256(text: str) -> str:
-    """Return the SHA-256 of a text in UTF-8."""
-    return hashlib.sha256(text.encode()).hexdigest()
+def _check_card(folder: Path, repository: str) -> None:
+    """Raise where the card that was fetched names files by their SHA-256, and not the config.json that was.
+
+    Raises:
+        StorageError: the card or config.json belongs to another model.
+    """
+    named, found = re.findall(r"\b[0-9a-f]{64}\b", _read_card(folder)), file_sha256(folder / CONFIG)
+    if named and found not in named:
+        raise StorageError(
+            item=_named(repository),
+            wanted=f"the {CONFIG} of its card, {CARD}",
+            got=f"one with SHA-256 {found}, which the card does not list",
+            fix=PULL_AGAIN,
+        )
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    """Return what huggingface_hub raises: its own errors, those of names, of the network and of odd answers."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return *HfHubHTTPError.__bases__, OSError, ValueError  # the first base is that of all errors of its client
+
+
+def _refused(repository: str, error: Exception) -> StorageError:
+    """Return what the Hub, or the way there, said, with what helps."""
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    wanted, fix = "to reach it", "check the network, HF_ENDPOINT and HF_HUB_OFFLINE"
+    if isinstance(error, HFValidationError):
+        wanted, fix = "a name such as OWNER/NAME", "correct the name; a model in a folder is used as it is"
+    elif isinstance(error, HfHubHTTPError):
+        wanted = "leave to use it"
+        fix = "check the name and the revision, log in with 'hf auth login', or set HF_TOKEN, which comes first"
+    got = " ".join(str(error).split()) or type(error).__name__
+    return StorageError(item=_named(repository), wanted=wanted, got=got, fix=fix)
 
 
 def _instance(contract: DataContract) -> str:
@@ -162,16 +307,16 @@ def _measured(evaluation: Mapping[str, Any], weights: str, result: Any) -> tuple
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # of ValueError, a ValidationError
         raise ConfigError(
             item="the evaluation",
-            wanted="what miue evaluate --out wrote",
+            wanted="the JSON of an evaluation by miue",
             got=f"parts that do not fit together ({type(error).__name__}: {error})",
-            fix="run miue evaluate PREDICTIONS --out evaluation.json",
+            fix="evaluate predictions of this model again",
         ) from error
     if provenance.weights_sha256 != weights:
         raise ModelError(
             item="the evaluation",
             wanted=f"one of predictions of this model (weights with SHA-256 {weights})",
             got=f"one of predictions of weights with SHA-256 {provenance.weights_sha256 or '(not stated)'}",
-            fix="predict with this model and evaluate that: miue predict RUN STORE; miue evaluate --out FILE",
+            fix="predict with this model, and evaluate these predictions",
         )
     return results, {"bags": escape_markdown(bags), "levels": rows}
 

@@ -28,9 +28,8 @@ from miue.bags.labels import Labels, LabelSequence, plain_values
 from miue.bags.ood_flags import OodFlags
 from miue.bags.segments import BagBatch, Segments
 from miue.bags.summary import summary_table
-from miue.common.errors import ConfigError, DataError, wrong_type
+from miue.common.errors import ConfigError, DataError, noting_when, wrong_type
 from miue.common.text import PrintsAsTable, ResultTable
-from miue.common.third_party import noting_when
 from miue.common.values import several
 
 MAKE_DATASET = "make them of arrays with miue.BagDataset.from_arrays(bags, labels)"

@@ -20,7 +20,6 @@ from miue.cli.flags import Interrupted
 from miue.common.errors import NO_ROOM, ConfigError, MiueError, StorageError, not_stated
 from miue.common.interrupts import interrupts_raised
 from miue.common.memory import memory_shortage
-from miue.common.third_party import third_party_error, third_party_traceback
 
 _formatwarning = warnings.formatwarning
 
@@ -34,8 +33,7 @@ def run_commands(commands: Typer, program: str) -> None:
     """Run the command that ``sys.argv`` gives, and end the process.
 
     An error that a user can mend is one sentence and exit status 2, an interrupt 130, 143 if by
-    SIGTERM, or 129 if by SIGHUP. One in third-party code is the traceback of that code and a
-    sentence, and exit status 1.
+    SIGTERM, or 129 if by SIGHUP. Any other, as in a network of one's own, is a traceback.
 
     Args:
         commands: a Typer app whose class is ``miue.cli.flags.Commands``.
@@ -64,9 +62,6 @@ def run_commands(commands: Typer, program: str) -> None:
         if (short := memory_shortage(error)) is not None:
             print(f"{program}: error: {short}", file=sys.stderr)
             sys.exit(2)
-        if trace := third_party_traceback(error):
-            print(f"{trace}{program}: error: {third_party_error(error)}", file=sys.stderr)
-            sys.exit(1)
         if isinstance(error, WorkerError):  # the traceback of this process says nothing more
             print(f"{program}: error: {error}", file=sys.stderr)
             sys.exit(1)

@@ -9,8 +9,7 @@ import typer
 import miue
 from miue.cli.calibrate import calibrate, decide
 from miue.cli.check import check_app
-from miue.cli.compare import compare
-from miue.cli.cross_validate import cross_validate
+from miue.cli.cross_validate import compare, cross_validate
 from miue.cli.demo import demo
 from miue.cli.evaluate import evaluate
 from miue.cli.export import export_app
@@ -18,11 +17,10 @@ from miue.cli.flags import HELP_NAMES, Command, Commands
 from miue.cli.hub import hub_app
 from miue.cli.inspect import inspect
 from miue.cli.make import data_make
-from miue.cli.merge import merge
 from miue.cli.monitor import monitor
 from miue.cli.pack import data_pack, data_split
 from miue.cli.patch_labels import data_patch_labels
-from miue.cli.predict import predict
+from miue.cli.predict import merge, predict
 from miue.cli.report import report
 from miue.cli.slides import data_shift, data_tile
 from miue.cli.train import train

@@ -8,7 +8,8 @@ import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -289,3 +290,15 @@ def unknown_name(
     meant = meant or (by_word[close[0]] if close else None)
     fix = f"did you mean {meant!r}?" if meant else fix
     return ConfigError(item=f"{kind} {name!r}", wanted=f"one of {', '.join(options)}", got=repr(name), fix=fix)
+
+
+@contextmanager
+def noting_when(when: Callable[[], str]) -> Iterator[None]:
+    """Add to an error that is not miue's own when it was met; a traceback ends with it."""
+    try:
+        yield
+    except MiueError:
+        raise
+    except Exception as error:
+        error.add_note(when())
+        raise

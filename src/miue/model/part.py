@@ -17,7 +17,6 @@ from miue.common import values
 from miue.common.errors import ConfigError, ModelError, wrong_type
 from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS
 from miue.common.registry import Registry, import_part, part_at
-from miue.common.third_party import count_as_third_party
 from miue.common.values import Option, check_option, is_option, plain
 
 PartLike = str | type | Callable[..., Any] | nn.Module
@@ -240,7 +239,6 @@ def _named(kind: str, name: str, make: Any) -> Part:
     for own in registry.own_names():
         if registry.path_of_own(own) == path:
             return Part(kind, own, make)
-    count_as_third_party(module)
     unsaveable, found = "", None
     with suppress(ImportError, AttributeError):
         found = import_part(path)

@@ -17,12 +17,11 @@ from miue.bags.dataset import BagDataset
 from miue.bags.image_statistics import image_statistics
 from miue.bags.segments import BagBatch, Segments
 from miue.common.devices import evaluated_on, torch_device
-from miue.common.errors import DataError, MiueError, lacking
+from miue.common.errors import DataError, MiueError, lacking, noting_when
 from miue.common.returned import class_name
 from miue.common.seeds import derive_seed
 from miue.common.tasks import Shard
 from miue.common.text import bar
-from miue.common.third_party import noting_when
 from miue.common.torch_state import own_torch_state
 from miue.distributions import PredictiveDistribution
 from miue.methods import BatchPrediction, Method, check_distribution, wrong_return

@@ -18,10 +18,9 @@ from miue.bags.batches import PackedBatches, ordered_batches, shuffled_batches
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch
 from miue.common.double_precision import in_double
-from miue.common.errors import ConfigError, DataError, ModelError
+from miue.common.errors import ConfigError, DataError, ModelError, noting_when
 from miue.common.processes import average_gradients, sum_over_processes, take_from_first
 from miue.common.seeds import derive_seed
-from miue.common.third_party import noting_when
 from miue.methods import Method, check_log_probabilities, check_loss
 from miue.settings import TrainingConfig
 from miue.training.first_look import FIX_OF_LOSS, bags_to_look_at, look_at_network

@@ -16,14 +16,21 @@ from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.labels import LabelSequence
 from miue.bags.segments import as_float
 from miue.common.devices import torch_device
-from miue.common.errors import ConfigError, DataError, first_repeated, one_of_two, out_of_range, repeated
+from miue.common.errors import (
+    ConfigError,
+    DataError,
+    first_repeated,
+    noting_when,
+    one_of_two,
+    out_of_range,
+    repeated,
+)
 from miue.common.files import read_json, write_json
 from miue.common.folder_kinds import kind_of
 from miue.common.locks import locked
 from miue.common.outputs import refuse_existing, refuse_taken
 from miue.common.tasks import Task, reporting_part, run_tasks
 from miue.common.text import say, tracked
-from miue.common.third_party import noting_when
 from miue.common.torch_state import own_torch_state
 from miue.common.values import checked
 from miue.io.splits.files import write_splits

@@ -17,7 +17,6 @@ from miue.common.errors import ConfigError, MiueError, error_from_json, error_to
 from miue.common.locks import locked
 from miue.common.memory import memory_shortage
 from miue.common.registry import import_part
-from miue.common.third_party import third_party_error, third_party_traceback
 
 _shown: ContextVar[Callable[[float], None] | None] = ContextVar("shown", default=None)
 
@@ -99,8 +98,7 @@ def answer(request: Mapping[str, Any], miue: str = "", import_from: Sequence[str
     except Exception as error:
         if (short := memory_shortage(error)) is not None:
             return {"error": error_to_json(short)}
-        trace = third_party_traceback(error)
-        return {"traceback": f"{trace}{third_party_error(error)}" if trace else traceback.format_exc()}
+        return {"traceback": traceback.format_exc()}
 
 
 def read_answer(task: Task, said: Mapping[str, Any]) -> Outcome:

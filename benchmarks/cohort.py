@@ -33,10 +33,7 @@ from miue.model.contract import DataContract
 from miue.model.encoding import encode_in_chunks
 from miue.model.feature_scores import DistanceScores, fit_distances
 from miue.model.predict import BATCH_INSTANCES, predict
-from miue.predictions.folder import Predictions, read_predictions
-from miue.predictions.provenance import Provenance
-from miue.predictions.stream import PredictionStream
-from miue.predictions.table import PredictionTable
+from miue.predictions import Predictions, PredictionStream, PredictionTable, Provenance, read_predictions
 from miue.report.report import write_report
 
 MADE = 60_000  # rows of which every slide takes some, from a start of its own

@@ -19,7 +19,7 @@ import numpy as np
 from miue.calibration import Calibration, calibrate
 from miue.common.errors import DataError
 from miue.common.tables import write_rows
-from miue.predictions.folder import Predictions, read_predictions
+from miue.predictions import Predictions, read_predictions
 
 RUNS, TILTS = 30, (0.0, 0.5, 1.0)
 COLUMNS = ("mix", "tilt", "calibration_bags", "new_bags", "refused", "plain", "weighted", "effective_sample_size")

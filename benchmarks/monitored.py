@@ -21,7 +21,7 @@ from miue.datasets.image_shifts import ImageShift, shifted_copies
 from miue.model.feature_scores import fit_distances
 from miue.model.model import Model
 from miue.pathology.stain_shifts import PARAMETERS, STRENGTHS, blurred
-from miue.predictions.folder import Predictions, read_predictions
+from miue.predictions import Predictions, read_predictions
 from miue.training.train import train
 from papers.mirel.mitoses.bags import scanned_slides
 from papers.mirel.mitoses.experiment import SCANNERS

@@ -23,13 +23,13 @@ import numpy as np
 import typer
 from monitored import monitored_predictions
 
-from miue.calibration.calibration import Calibration
+from miue.calibration import Calibration
 from miue.calibration.class_mix import fit_class_mix
-from miue.calibration.dataset_shift import usual_values
+from miue.calibration.compared import usual_values
 from miue.calibration.monitoring.batch import Batch
 from miue.calibration.monitoring.course import monitor
 from miue.common.tables import write_rows
-from miue.predictions.table import PredictionTable
+from miue.predictions import PredictionTable
 from papers.mirel.paths import Paths
 
 COLUMNS = (

@@ -17,7 +17,7 @@ import miue
 from miue.cli.demo_run import SETTINGS
 from miue.datasets.digits import digits_bags
 from miue.datasets.image_shifts import shifted_copies
-from miue.predictions.folder import Predictions
+from miue.predictions import Predictions
 from miue.report.figures import INK, save_figure
 
 IMAGES = Path(__file__).with_name("images")

@@ -12,8 +12,7 @@ from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.calibration import InstanceGoal, calibrate, decide
 from miue.distributions import Categorical
-from miue.predictions.folder import Predictions
-from miue.predictions.table import PredictionTable
+from miue.predictions import Predictions, PredictionTable
 
 
 def scored_bags(

@@ -9,9 +9,7 @@ import torch
 
 import miue
 from miue.distributions import Categorical, Dirichlet, Draws
-from miue.predictions.folder import Predictions, read_predictions
-from miue.predictions.stored_instances import StoredInstances
-from miue.predictions.table import PredictionTable
+from miue.predictions import Predictions, PredictionTable, StoredInstances, read_predictions
 
 
 def ragged(sizes: list[int], kind: str = "dirichlet", seed: int = 0) -> Predictions:

@@ -13,9 +13,7 @@ from miue.bags.coords import Coords
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import Categorical, Dirichlet
-from miue.predictions.folder import Predictions
-from miue.predictions.provenance import Provenance, TrainingRecord
-from miue.predictions.table import PredictionTable
+from miue.predictions import Predictions, PredictionTable, Provenance, TrainingRecord
 
 NASTY = "</script><script>document.title='taken'</script><b>&amp;\"'"
 

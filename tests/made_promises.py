@@ -8,8 +8,7 @@ from scipy.stats import binom, binomtest
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import PredictiveDistribution
-from miue.predictions.folder import Predictions
-from miue.predictions.table import PredictionTable
+from miue.predictions import Predictions, PredictionTable
 
 RUNS = 400
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.predictions.folder import Predictions
+from miue.predictions import Predictions
 from miue.report.levels import Resampling
 from miue.report.report import ReportFile, write_report
 

@@ -15,9 +15,7 @@ from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.cli.app import app
 from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
-from miue.predictions.folder import Predictions
-from miue.predictions.provenance import Provenance
-from miue.predictions.table import PredictionTable
+from miue.predictions import Predictions, PredictionTable, Provenance
 
 STEP = 512
 GRID = np.array([[x, y] for y in range(0, 3 * STEP, STEP) for x in range(0, 5 * STEP, STEP)], np.int64)

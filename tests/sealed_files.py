@@ -9,6 +9,8 @@ from typing import Any
 
 from miue.common.digests import FILES, sealed
 from miue.common.files import file_sha256
+from miue.common.tables import read_columns
+from miue.predictions.decode import TEXT
 from miue.predictions.folder import LOCKED, columns_sha256
 
 
@@ -25,5 +27,9 @@ def seal_again(main: Path, change: Callable[[dict[str, Any]], object] = lambda c
         locked = content.get(LOCKED, {})
         for name in [name for name in content[FILES] if (main.parent / name).exists()]:
             path = main.parent / name
-            content[FILES][name] = columns_sha256(path, locked[name]) if name in locked else file_sha256(path)
+            content[FILES][name] = (
+                columns_sha256(read_columns(path, TEXT), locked[name], str(path))
+                if name in locked
+                else file_sha256(path)
+            )
     main.write_text(json.dumps(sealed(content)), "utf-8")

@@ -37,8 +37,8 @@ from made_slides import predictions_of_two_slides  # noqa: E402
 
 from miue.bags.dataset import BagDataset  # noqa: E402
 from miue.methods import Method  # noqa: E402
-from miue.predictions import part_writer  # noqa: E402
-from miue.predictions.folder import Predictions  # noqa: E402
+from miue.predictions import Predictions  # noqa: E402
+from miue.predictions import parts as written_parts  # noqa: E402
 from miue.settings import TrainingConfig  # noqa: E402
 from miue.training.fit import TrainingSummary, fit  # noqa: E402
 from miue.training.run import Run  # noqa: E402
@@ -110,8 +110,8 @@ def small_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of at most seven rows in groups of three, or one larger bag."""
-    monkeypatch.setattr(part_writer, "PART_ROWS", 7)
-    monkeypatch.setattr(part_writer, "GROUP_ROWS", 3)
+    monkeypatch.setattr(written_parts, "PART_ROWS", 7)
+    monkeypatch.setattr(written_parts, "GROUP_ROWS", 3)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from miue.evaluation.bootstrap import (
 from miue.evaluation.intervals import auroc_interval, percentile_intervals
 from miue.evaluation.level import default_metrics, evaluate_level
 from miue.evaluation.metrics import Owners
-from miue.predictions.table import PredictionTable
+from miue.predictions import PredictionTable
 
 
 def made_table(classes: int = 2, bags: int = 23, per_bag: int = 7, ties: bool = False) -> PredictionTable:

@@ -17,25 +17,23 @@ from made_promises import RUNS, exact_interval, predictions_of, within_band
 from scipy.stats import beta, binom, binomtest, t
 
 from miue.calibration import (
+    SET_SCORES,
     Calibration,
+    ClassMix,
+    CovariateShift,
     DeferralGoal,
     FalseAlarmGoal,
     InstanceGoal,
     PredictionSetGoal,
     calibrate,
+    grouped_error_interval,
 )
-from miue.calibration.binomial import grouped_error_interval, p_values
-from miue.calibration.class_mix import ClassMix
-from miue.calibration.covariate_shift import CovariateShift
-from miue.calibration.describe import notes
 from miue.calibration.false_alarms import fit_false_alarms
-from miue.calibration.prediction_sets import SET_SCORES, fit_prediction_sets
-from miue.calibration.ranks import conformal_rank, needed_for_rank, needed_for_tolerance, tolerance_rank
+from miue.calibration.prediction_sets import fit_prediction_sets
+from miue.calibration.ranks import conformal_rank, needed_for_rank, needed_for_tolerance, p_values, tolerance_rank
 from miue.common.errors import ConfigError, DataError
 from miue.distributions import Categorical
-from miue.predictions.any_table import read_any_tables
-from miue.predictions.folder import Predictions
-from miue.predictions.provenance import Provenance
+from miue.predictions import Predictions, Provenance, read_predictions
 
 
 def softmax_problem(count: int, classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -305,8 +303,8 @@ def test_ties_of_probabilities_are_broken_by_rank_and_coverage_holds(right: floa
 def test_sets_that_hold_every_class_are_noted(wrong: int, noted: bool, tmp_path: Path) -> None:
     rows = [f"b{n},{n % 2},{(n + (n < wrong)) % 2}" for n in range(60)]
     (tmp_path / "t.csv").write_text("\n".join(["bag_id,label,p_1", *rows]))
-    sets = calibrate(read_any_tables(tmp_path / "t.csv")[0], deferral=None, false_alarms=None)
-    assert any("every calibration bag holds all classes" in note for note in notes(sets)) == noted
+    sets = calibrate(read_predictions(tmp_path / "t.csv"), deferral=None, false_alarms=None)
+    assert any("every calibration bag holds all classes" in note for note in sets.notes()) == noted
 
 
 def mapie_sets_of_scores(scores: np.ndarray, new: np.ndarray, error: float) -> np.ndarray:
@@ -353,7 +351,7 @@ ALONE: dict[str, None] = {"deferral": None, "prediction_sets": None, "false_alar
 @pytest.mark.parametrize(
     ("count", "goal", "needed"),
     [
-        (18, {"prediction_sets": PredictionSetGoal(0.05)}, "at least 19 labeled.* --without sets"),
+        (18, {"prediction_sets": PredictionSetGoal(0.05)}, "at least 19 labeled bags for prediction sets"),
         (18, {"false_alarms": FalseAlarmGoal(0.05)}, "at least 19 in-distribution"),
         (44, {"false_alarms": FalseAlarmGoal(0.05, confidence=0.9)}, "at least 45 in-distribution"),
         (48, {"deferral": DeferralGoal(0.05, 0.9)}, "at least 49 labeled"),
@@ -377,7 +375,7 @@ def test_a_class_without_enough_bags_is_named() -> None:
     p, y = softmax_problem(60, classes=2, seed=16)
     one_class = predictions_of(Categorical(torch.from_numpy(p)), np.zeros_like(y))
     alone = {**ALONE, "prediction_sets": PredictionSetGoal(0.1, per_class=True)}
-    with pytest.raises(DataError, match=r"at least 9 labeled bags of class 1 .* got 0 labeled of class 1;"):
+    with pytest.raises(DataError, match=r"at least 9 labeled bags of class 1 .*got 0 labeled bags of class 1;"):
         calibrate(one_class, scaling=False, **alone)  # type: ignore[arg-type]
 
 
@@ -388,7 +386,7 @@ def test_bags_that_cannot_calibrate_are_named() -> None:
     with pytest.raises(DataError, match="1 of 100 without one \\('bag_3' first"):
         calibrate(made(known=~flags))
     few = made(20, is_ood=np.arange(20) < 3)
-    with pytest.raises(DataError, match=r"got 3 of 20 marked out of distribution .*; 17 in-distribution;"):
+    with pytest.raises(DataError, match=r"got 3 of 20 marked out of distribution .*; 17 in-distribution bags;"):
         calibrate(few, scaling=False, deferral=None, prediction_sets=None)
     negative = made(20).bags.labels.values == 0
     with pytest.raises(DataError, match=r"out of distribution .*; 0 negative bags;"):
@@ -422,10 +420,10 @@ def test_classes_have_the_names_that_the_predictions_know_and_no_others() -> Non
 
 def test_what_to_know_of_a_calibration_is_said_of_what_holds_for_it_alone() -> None:
     plain = calibrate(made(), deferral=None, false_alarms=None)
-    assert notes(plain) == []
+    assert plain.notes() == []
 
     def noted(**changes: object) -> str:
-        [note] = notes(plain.model_copy(update=changes))
+        [note] = plain.model_copy(update=changes).notes()
         return note
 
     drawn = plain.made_from.model_copy(update={"patients": 60, "left_out": 40})
@@ -438,19 +436,19 @@ def test_what_to_know_of_a_calibration_is_said_of_what_holds_for_it_alone() -> N
     )
     rare = ClassMix(confusion=((88, 2), (9, 1)))
     assert noted(class_mix=rare).startswith(
-        "the sets may miss 10 % of all labels, which can be all bags of class 1 (10 of 100); --per-class"
+        "the sets may miss 10 % of all labels, which can be all bags of class 1 (10 of 100); sets per class"
     )
     assert plain.prediction_sets is not None
     per_class = plain.prediction_sets.model_copy(update={"per_class": True})
-    assert notes(plain.model_copy(update={"class_mix": rare, "prediction_sets": per_class})) == []
-    assert notes(plain.model_copy(update={"class_mix": ClassMix(confusion=((88, 1), (9, 2)))})) == []
+    assert plain.model_copy(update={"class_mix": rare, "prediction_sets": per_class}).notes() == []
+    assert plain.model_copy(update={"class_mix": ClassMix(confusion=((88, 1), (9, 2)))}).notes() == []
     deferring = calibrate(made(), deferral=DeferralGoal(0.2), prediction_sets=None, false_alarms=None)
-    assert notes(deferring.model_copy(update={"class_mix": rare})) == [
+    assert deferring.model_copy(update={"class_mix": rare}).notes() == [
         "20 % of accepted bags may be wrong, which can be all bags of class 1 (10 of 100)."
     ]
     assert noted(scaling_left_out="the reason") == "no temperature was fitted: the reason."
     shift = CovariateShift(fingerprint="", bags=90, scores=("hardness",), effective_sample_size=50, largest=9)
-    assert notes(plain.model_copy(update={"covariate_shift": shift})) == []
+    assert plain.model_copy(update={"covariate_shift": shift}).notes() == []
     for fact, words in (
         ({"rules_left_out": "the deferral"}, "Left out: the deferral; every bag is accepted."),
         ({"clipped": 1}, "Beyond the clip: 1 new bag."),
@@ -465,14 +463,14 @@ def test_what_to_know_of_a_calibration_is_said_of_what_holds_for_it_alone() -> N
     alone = calibrate(bags, scaling=False, instances=InstanceGoal("no-false-flag", 0.2), **ALONE)  # type: ignore[arg-type]
     assert alone.instances is not None
     of_flags = alone.model_copy(update={"made_from": drawn, "class_mix": no_bag_of_one})
-    assert notes(of_flags) == []  # neither of these is of flags of instances
+    assert of_flags.notes() == []  # neither of these is of flags of instances
     some = alone.instances.model_copy(update={"left_out": 1})
-    assert notes(alone.model_copy(update={"instances": some})) == [
+    assert alone.model_copy(update={"instances": some}).notes() == [
         "left out of the flags: 1 positive bag without labels of all instances, or without a positive one."
     ]
 
 
-def test_all_that_a_calibration_lacks_is_said_at_once_with_the_option_that_drops_each_part() -> None:
+def test_all_that_a_calibration_lacks_is_said_at_once_with_the_part_that_needs_it() -> None:
     few = made(8, known=np.arange(8) > 0)
     goals = {
         "deferral": DeferralGoal(),
@@ -489,10 +487,8 @@ def test_all_that_a_calibration_lacks_is_said_at_once_with_the_option_that_drops
         "at least 19 in-distribution bags for the out-of-distribution threshold",
         "7 labeled",
         "8 in-distribution",
-        "--without scaling --without deferral --without sets",
-        "drop the deferral: --without deferral",
-        "no --per-class) or drop the prediction sets: --without sets",
-        "raise --false-alarms or drop the threshold: --without ood",
+        "label them, or leave out these bags, or scaling, deferral, prediction sets",
+        "leave out the out-of-distribution threshold",
     ):
         assert words in str(told.value), (words, str(told.value))
     by_patient = replace(few.bags, patients=np.array(["a", "a", "b", "b", "c", "c", "d", "d"], object))
@@ -500,7 +496,7 @@ def test_all_that_a_calibration_lacks_is_said_at_once_with_the_option_that_drops
         DataError, match=r"\(one bag of each of 4 patients, of 8 bags\); add bags of other patients"
     ):
         calibrate(Predictions(by_patient, None), scaling=False, deferral=None, prediction_sets=None)
-    with pytest.raises(DataError, match="got 8 in-distribution; add bags, or"):
+    with pytest.raises(DataError, match="got 8 in-distribution bags; add bags, "):
         parts = {"scaling": False, "deferral": None, "prediction_sets": None}
         calibrate(Predictions(by_patient, None), settings={"bags_of_patient": "all"}, **parts)  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ import pytest
 from commands import run
 
 import miue
-from miue.predictions.folder import read_predictions
+from miue.predictions import read_predictions
 
 CASES = Path(__file__).resolve().parents[2] / "shared" / "cases"
 ONE_EPOCH = "--quiet --set max_epochs=1"

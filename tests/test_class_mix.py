@@ -23,8 +23,7 @@ from miue.calibration.monitoring.martingale import log_martingale, online_p_valu
 from miue.calibration.monitoring.page import render_monitor
 from miue.common.errors import ConfigError
 from miue.distributions import Categorical
-from miue.predictions.folder import Predictions, read_predictions
-from miue.predictions.provenance import Provenance
+from miue.predictions import Predictions, Provenance, read_predictions
 
 LESS = {"scaling": False, "deferral": None, "prediction_sets": None}
 
@@ -277,7 +276,9 @@ def test_the_page_and_the_table_say_the_share_and_what_an_alarm_of_the_mix_alone
     assert course.tables()[0].rows[0][3] == course.mix[0].percent(1)
     page = " ".join(render_monitor(course).decode().split())
     assert "Only the class mix differs" in page
-    assert "--per-class" in page and "--like" not in page, "weights follow uncertainties, which do not differ"
+    assert "prediction sets for each class still hold" in page and "--like" not in page, (
+        "weights follow uncertainties, which do not differ"
+    )
     assert f"(150 bags, with 95 % intervals): yes {course.mix[0].percent(1)}, in the calibration" in page
     assert "alarm of the uncertainties" in page and "alarm of the class mix" in page
     course = watch(mixed_bags(90, 0.5, random), mixed_bags(9, 0.5, random))

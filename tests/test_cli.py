@@ -258,7 +258,7 @@ def test_the_demo_shows_a_deferred_bag_whatever_the_calibration_accepts(tmp_path
 
     from miue.cli.demo_run import describe_cases
     from miue.datasets.digits import digits_bags
-    from miue.predictions.decisions import Decisions
+    from miue.predictions import Decisions
 
     bags = digits_bags(sizes={"train": 20, "validation": 10, "test": 20})
     model = miue.train(bags, settings={"max_epochs": 1}, progress=False)

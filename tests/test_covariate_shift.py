@@ -37,14 +37,12 @@ from miue.calibration.covariate_shift import (
     estimate_log_ratios,
     unbalanced,
 )
-from miue.calibration.describe import notes
 from miue.calibration.prediction_sets import fit_prediction_sets
 from miue.calibration.ranks import conformal_rank, weighted_rank
 from miue.calibration.scaling import fit_scaling
 from miue.common.errors import ConfigError, DataError, ModelError
 from miue.distributions import Categorical, Dirichlet
-from miue.predictions.folder import Predictions
-from miue.predictions.provenance import Provenance
+from miue.predictions import Predictions, Provenance
 
 
 def mixed_bags(count: int, center: float, random: np.random.Generator) -> Predictions:
@@ -438,7 +436,7 @@ def test_rules_that_weights_void_are_left_out_in_words_or_refused() -> None:
     alone = calibrate(held, like=new, deferral=None, false_alarms=None)
     assert alone.covariate_shift is not None
     assert alone.covariate_shift.rules_left_out == ""
-    with pytest.raises(ConfigError, match="flags of instances hold for bags that count alike"):
+    with pytest.raises(ConfigError, match="no flags of instances"):
         calibrate(held, like=new, instances=InstanceGoal("no-false-flag"))
     with pytest.raises(ConfigError, match="expected prediction sets or scaling"):
         calibrate(held, like=new, scaling=False, prediction_sets=None, deferral=DeferralGoal())
@@ -522,7 +520,7 @@ def test_the_command_prints_and_stores_effective_sample_size_and_clip(tmp_path: 
     assert "calibration bags" not in warned
     far = write_csv(tmp_path / "far.csv", mixed_bags(200, 30, random), labeled=False)
     assert "overlap with the calibration" in fail("calibrate", held, "--like", far, "--out", tmp_path / "far.json")
-    assert "leave out --instances" in fail(
+    assert "no flags of instances" in fail(
         "calibrate", held, "--like", new, "--instances", "no-false-flag", "--out", tmp_path / "far.json"
     )
     assert not (tmp_path / "far.json").exists()
@@ -556,7 +554,7 @@ def test_what_weights_leave_out_is_said_with_its_reason() -> None:
         new, bags=replace(new.bags, patients=np.array([f"n{row // 2}" for row in range(120)], object))
     )
     made = calibrate(held, like=stated)
-    said = " ".join(notes(made))
+    said = " ".join(made.notes())
     assert "for weighted bags, and the out-of-distribution threshold" in said
     assert "Not counted: 60 new bags, out of distribution or of patients that were counted already." in said
     assert "The NLL of these bags is weighted, too." in str(made)
@@ -573,8 +571,8 @@ def test_new_bags_without_patients_are_said_where_calibrated_patients_have_sever
     some = replace(new, bags=replace(new.bags, patients=np.array(["", *map(str, range(99))], object)))
     for like, unknown in ((new, 100), (some, 1)):
         said = f"no patient is stated for {unknown} of 100 new bags, so that each counts as a patient of its own"
-        assert said in " ".join(notes(calibrate(several, like=like)))
-        assert "no patient is stated" not in " ".join(notes(calibrate(held, like=like)))
+        assert said in " ".join(calibrate(several, like=like).notes())
+        assert "no patient is stated" not in " ".join(calibrate(held, like=like).notes())
         assert "no patient is stated" not in " ".join(
-            notes(calibrate(several, like=like, settings={"bags_of_patient": "all"}))
+            calibrate(several, like=like, settings={"bags_of_patient": "all"}).notes()
         )

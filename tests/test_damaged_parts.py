@@ -15,7 +15,7 @@ from sealed_files import seal_again
 
 from miue.common.errors import MiueError, StorageError
 from miue.common.files import file_sha256
-from miue.predictions.folder import read_predictions
+from miue.predictions import read_predictions
 
 
 def missing(folder: Path) -> None:

@@ -18,12 +18,11 @@ from scipy.stats import binom, ks_2samp
 import miue
 from miue.bags.dataset import BagDataset
 from miue.calibration import Calibration, calibrate, decide, find_shift
-from miue.calibration.dataset_shift import CHANCE
+from miue.calibration.compared import CHANCE
 from miue.cli.predictions import warn_of_shift
 from miue.distributions import Categorical
 from miue.io.store.store import write_store
-from miue.predictions.folder import Predictions
-from miue.predictions.provenance import DatasetShift
+from miue.predictions import DatasetShift, Predictions
 from miue.report.runs import Run, notes_on_content
 
 LESS = {"scaling": False, "deferral": None, "prediction_sets": None}

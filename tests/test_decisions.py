@@ -24,17 +24,16 @@ from miue.calibration import (
     applied_calibration,
     calibrate,
     decide,
+    worklist,
 )
 from miue.calibration.deferral import Deferral
 from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.prediction_sets import PredictionSets
 from miue.calibration.scaling import Scaling
-from miue.calibration.worklist import worklist
 from miue.common.digests import sealed
 from miue.common.errors import DataError, ModelError, StorageError
 from miue.evaluation import DecisionEvaluation, evaluate, evaluate_decisions
-from miue.predictions.folder import Predictions, read_predictions, read_tables
-from miue.predictions.provenance import Provenance
+from miue.predictions import Predictions, Provenance, read_predictions
 
 
 def by_hand(**changes: object) -> Calibration:
@@ -76,7 +75,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def test_each_bag_is_decided_in_order_of_distribution_then_certainty(table: Path) -> None:
-    bags = decide(read_tables(table), by_hand()).bags
+    bags = decide(read_predictions(table), by_hand()).bags
     decisions = bags.decisions
     assert decisions is not None
     assert decisions.decision.tolist() == [
@@ -97,14 +96,14 @@ def test_each_bag_is_decided_in_order_of_distribution_then_certainty(table: Path
     odds = decisions.calibrated.probabilities[0, 0] / decisions.calibrated.probabilities[0, 1]
     assert odds.item() == pytest.approx(3.0)  # the root of 0.9 / 0.1
     accept_all = by_hand(deferral=by_hand().deferral.model_copy(update={"threshold": None}))  # type: ignore[union-attr]
-    accepted = decide(read_tables(table), accept_all).bags.decisions
+    accepted = decide(read_predictions(table), accept_all).bags.decisions
     assert accepted is not None
     assert accepted.accepted.tolist() == [True, True, True, False, False]
 
 
 def test_decisions_that_pandas_has_read_and_written_are_the_same(table: Path, tmp_path: Path) -> None:
     decided = decide(
-        read_tables(table),
+        read_predictions(table),
         by_hand(
             prediction_sets=PredictionSets(
                 score="lac", error=0.1, per_class=False, thresholds=(0.2, 0.2), bags=(90, 90)
@@ -115,7 +114,7 @@ def test_decisions_that_pandas_has_read_and_written_are_the_same(table: Path, tm
     again = tmp_path / "again.csv"
     pd.read_csv(tmp_path / "decided" / "bags.csv", dtype={"bag_id": str}).to_csv(again, index=False)
     assert ",1.0," in again.read_text()
-    before, after = decided.bags.decisions, read_tables(again).bags.decisions
+    before, after = decided.bags.decisions, read_predictions(again).bags.decisions
     assert before is not None and after is not None
     assert before.prediction_sets is not None and before.prediction_sets.sum(1).tolist() == [1, 1, 0, 1, 1]
     np.testing.assert_array_equal(after.prediction_sets, before.prediction_sets)
@@ -124,7 +123,7 @@ def test_decisions_that_pandas_has_read_and_written_are_the_same(table: Path, tm
 
 
 def test_a_bag_at_a_threshold_is_on_the_side_that_the_calibration_counted_it(table: Path) -> None:
-    given = read_tables(table)
+    given = read_predictions(table)
     exactly = float(np.float32(given.bags.uncertainties()["least_confidence"][2]))
     rule = by_hand().deferral.model_copy(update={"threshold": exactly})  # type: ignore[union-attr]
     far = by_hand().false_alarms.model_copy(update={"threshold": 2.5})  # type: ignore[union-attr]
@@ -145,14 +144,14 @@ def test_a_bag_at_the_distribution_threshold_is_deferred_whatever_the_deferral_t
 ) -> None:
     rule = by_hand().deferral.model_copy(update={"threshold": None if accept_all else 0.5})  # type: ignore[union-attr]
     at = by_hand().false_alarms.model_copy(update={"threshold": 1.0})  # type: ignore[union-attr]
-    decisions = decide(read_tables(table), by_hand(deferral=rule, false_alarms=at)).bags.decisions
+    decisions = decide(read_predictions(table), by_hand(deferral=rule, false_alarms=at)).bags.decisions
     assert decisions is not None
     assert decisions.decision.tolist() == ["deferred"] * 3 + ["out of distribution"] * 2
 
 
 def test_where_the_calibration_refused_every_threshold_every_bag_is_deferred(table: Path) -> None:
     rule = by_hand().deferral.model_copy(update={"threshold": None, "refused": "too many errors"})  # type: ignore[union-attr]
-    decisions = decide(read_tables(table), by_hand(deferral=rule)).bags.decisions
+    decisions = decide(read_predictions(table), by_hand(deferral=rule)).bags.decisions
     assert decisions is not None
     assert decisions.decision.tolist() == ["deferred"] * 3 + ["out of distribution"] * 2
     assert decisions.reason[0] == (
@@ -166,7 +165,7 @@ def test_a_score_that_equals_a_threshold_is_on_the_same_side_after_its_table_was
     votes = np.repeat([0.2, 0.4, 0.6], [20, 20, 20])
     lines = [f"b{i},0,0.1,{v}" for i, v in enumerate(votes)]
     (tmp_path / "bags.csv").write_text("\n".join(["bag_id,label,p_1,score_votes", *lines]) + "\n")
-    given = read_tables(tmp_path / "bags.csv")
+    given = read_predictions(tmp_path / "bags.csv")
     made = calibrate(given, scaling=False, deferral=None, false_alarms=FalseAlarmGoal(0.05, "votes"))
     first = decide(given, made)
     first.save(tmp_path / "out")
@@ -180,7 +179,7 @@ def test_a_score_that_equals_a_threshold_is_on_the_same_side_after_its_table_was
 
 
 def test_decisions_are_read_back_as_they_were_and_judged_the_same(table: Path, tmp_path: Path) -> None:
-    decided = decide(read_tables(table), by_hand())
+    decided = decide(read_predictions(table), by_hand())
     decided.save(tmp_path / "out")
     back = read_predictions(tmp_path / "out")
     ours, theirs = back.bags.decisions, decided.bags.decisions
@@ -198,7 +197,7 @@ def test_decisions_are_read_back_as_they_were_and_judged_the_same(table: Path, t
 
 
 def test_the_interval_of_the_selective_risk_is_wider_where_patients_have_several_bags(table: Path) -> None:
-    decided = decide(read_tables(table), by_hand()).bags
+    decided = decide(read_predictions(table), by_hand()).bags
     assert decided.decisions is not None
     widths = []
     for patients in (None, np.array(["p"] * len(decided), object)):
@@ -209,7 +208,7 @@ def test_the_interval_of_the_selective_risk_is_wider_where_patients_have_several
 
 def test_what_the_calibration_has_no_rule_for_has_no_outcome(table: Path) -> None:
     def outcome(**left_out: None) -> DecisionEvaluation:
-        found = evaluate(decide(read_tables(table), by_hand().model_copy(update=left_out))).decisions
+        found = evaluate(decide(read_predictions(table), by_hand().model_copy(update=left_out))).decisions
         assert found is not None
         return found
 
@@ -231,7 +230,7 @@ def test_what_the_calibration_has_no_rule_for_has_no_outcome(table: Path) -> Non
 
 
 def test_decisions_come_out_as_counted_by_hand(table: Path) -> None:
-    evaluation = evaluate(decide(read_tables(table), by_hand()))
+    evaluation = evaluate(decide(read_predictions(table), by_hand()))
     found = evaluation.to_json()["decisions"]
     metrics = found["metrics"]
     assert (metrics["accepted"], metrics["deferred"], metrics["flagged"]) == (0.5, 0.25, 0.25)
@@ -244,14 +243,14 @@ def test_decisions_come_out_as_counted_by_hand(table: Path) -> None:
     assert found["coverage_by_class"] == {"0": 0.5, "1": 1.0}
     assert found["found"] == {"fax": 1.0}
     assert found["not_accepted"] == {"fax": 1.0}
-    assert evaluate(read_tables(table)).to_json()["decisions"] is None
+    assert evaluate(read_predictions(table)).to_json()["decisions"] is None
 
 
 def test_accepted_bags_without_a_label_or_out_of_distribution_count_for_no_error(table: Path) -> None:
     more = ["012,,false,,0.9,0.1,1.0", "013,,false,,0.1,0.9,1.0", "014,1,true,fax,0.9,0.1,1.0"]
-    before = evaluate(decide(read_tables(table), by_hand())).decisions
+    before = evaluate(decide(read_predictions(table), by_hand())).decisions
     table.write_text(table.read_text() + "\n".join(more) + "\n")
-    after = evaluate(decide(read_tables(table), by_hand())).decisions
+    after = evaluate(decide(read_predictions(table), by_hand())).decisions
     assert before is not None and after is not None
     assert after.metrics["accepted"].value == 4 / 6
     for name in ("selective_risk", "selective_risk_low", "selective_risk_high", "coverage", "nll"):
@@ -263,7 +262,7 @@ def test_accepted_bags_without_a_label_or_out_of_distribution_count_for_no_error
 def test_a_bag_of_unknown_distribution_is_called_out_of_it_but_no_false_alarm(table: Path) -> None:
     more = ["012,0,false,,0.9,0.1,9.0", "013,0,,,0.9,0.1,9.0", "014,0,,,0.9,0.1,9.0"]
     table.write_text(table.read_text() + "\n".join(more) + "\n")
-    found = evaluate(decide(read_tables(table), by_hand())).decisions
+    found = evaluate(decide(read_predictions(table), by_hand())).decisions
     assert found is not None
     assert found.metrics["flagged"].value == (1 + 3) / (4 + 3)
     assert found.metrics["false_alarms"].value == (1 + 1) / (4 + 1)
@@ -290,7 +289,7 @@ def test_an_accepted_bag_with_an_empty_set_is_said_wherever_decisions_are(table:
 
 
 def test_calibrated_probabilities_are_judged_beside_the_labels(table: Path) -> None:
-    metrics = evaluate(decide(read_tables(table), by_hand())).to_json()["decisions"]["metrics"]
+    metrics = evaluate(decide(read_predictions(table), by_hand())).to_json()["decisions"]["metrics"]
     odds = np.sqrt([9, 1 / 9, 55 / 45, 19])  # of the label, at temperature 2
     p = odds / (1 + odds)
     assert metrics["nll"] == pytest.approx(-np.log(p).mean())
@@ -303,7 +302,7 @@ def test_calibrated_probabilities_are_judged_beside_the_labels(table: Path) -> N
 
 def test_an_empty_prediction_set_is_explained_where_there_is_one(table: Path) -> None:
     text = "An empty set: no class is probable enough."
-    decided = decide(read_tables(table), by_hand())
+    decided = decide(read_predictions(table), by_hand())
     assert text not in " ".join(str(evaluate(decided)).split())
     decisions = decided.bags.decisions
     assert decisions is not None and decisions.prediction_sets is not None
@@ -314,7 +313,7 @@ def test_an_empty_prediction_set_is_explained_where_there_is_one(table: Path) ->
 
 def test_parts_that_were_left_out_make_no_column_and_undefined_metrics(table: Path, tmp_path: Path) -> None:
     bare = by_hand(scaling=None, prediction_sets=None, false_alarms=None, deferral=None)
-    decided = decide(read_tables(table), bare)
+    decided = decide(read_predictions(table), bare)
     decided.save(tmp_path / "out")
     header = (tmp_path / "out" / "bags.csv").read_text().splitlines()[0]
     assert header.endswith("decision,reason")
@@ -360,12 +359,10 @@ def test_a_calibration_that_is_no_calibration_of_this_version_is_refused(
 
 
 def test_predictions_that_do_not_fit_a_calibration_are_refused(table: Path) -> None:
-    given = read_tables(table)
+    given = read_predictions(table)
     with pytest.raises(DataError, match="2 classes"):
         decide(given, by_hand(class_names=("a", "b", "c")))
-    with pytest.raises(
-        DataError, match="got 2 classes; .*, or calibrate with --classes in the order of the model"
-    ):
+    with pytest.raises(DataError, match="got 2 classes; "):
         decide(given, by_hand(class_names=("0", "1", "2")))
     with pytest.raises(DataError, match="calibrated: 0, 1, got 1, 0"):
         decide(Predictions(given.bags, None, Provenance(classes=("1", "0"))), by_hand(class_names=("0", "1")))
@@ -382,7 +379,7 @@ def test_predictions_that_do_not_fit_a_calibration_are_refused(table: Path) -> N
 def test_predictions_of_other_weights_than_the_calibrated_ones_are_refused_and_unknown_ones_let_pass(
     table: Path,
 ) -> None:
-    given = read_tables(table)
+    given = read_predictions(table)
     for calibrated, predicted in (("a", "a"), ("a", None), (None, "a"), (None, None)):
         same = replace(given, provenance=Provenance(weights_sha256=predicted))
         assert decide(same, by_hand(weights_sha256=calibrated)).bags.decisions is not None
@@ -393,13 +390,13 @@ def test_predictions_of_other_weights_than_the_calibrated_ones_are_refused_and_u
 
 def test_a_bag_that_is_deferred_anyway_keeps_its_reason_at_the_distribution_threshold(table: Path) -> None:
     at = by_hand().false_alarms.model_copy(update={"threshold": 1.0})  # type: ignore[union-attr]
-    decisions = decide(read_tables(table), by_hand(false_alarms=at)).bags.decisions
+    decisions = decide(read_predictions(table), by_hand(false_alarms=at)).bags.decisions
     assert decisions is not None
     assert decisions.reason[2].startswith("least_confidence 0.45 is above 0.2")
 
 
 def test_classes_without_names_are_those_of_the_same_number(table: Path) -> None:
-    given, numbered = read_tables(table), by_hand(class_names=("0", "1"))
+    given, numbered = read_predictions(table), by_hand(class_names=("0", "1"))
     named = Predictions(given.bags, None, Provenance(classes=("benign", "tumour")))
     bare = Predictions(given.bags, None, Provenance(classes=("0", "1")))
     for predictions, calibration in ((named, numbered), (bare, by_hand()), (given, by_hand())):
@@ -417,7 +414,7 @@ def test_a_prediction_set_that_is_none_is_named(table: Path) -> None:
         "\n".join([lines[0] + ",decision,prediction_set", *(line + ",deferred,0 2" for line in lines[1:])])
     )
     with pytest.raises(DataError, match="line 2, column 'prediction_set'.*'0 2'"):
-        read_tables(table)
+        read_predictions(table)
 
 
 # With a model

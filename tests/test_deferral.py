@@ -11,8 +11,8 @@ import torch
 from made_promises import RUNS, predictions_of, within_band
 from scipy.stats import binom
 
-from miue.calibration import CalibrationBags, DeferralGoal, FalseAlarmGoal, calibrate, deferral
-from miue.calibration.binomial import p_values
+from miue.calibration import CalibrationBags, DeferralGoal, FalseAlarmGoal, calibrate, count_patients, deferral
+from miue.calibration.compared import counted_rows
 from miue.calibration.deferral import (
     ORDERING_PART,
     fallback_tests,
@@ -20,11 +20,10 @@ from miue.calibration.deferral import (
     needed_for_deferral,
     starting_shares,
 )
-from miue.calibration.patients import count_patients, counted_rows
-from miue.calibration.ranks import needed_for_tolerance
+from miue.calibration.ranks import needed_for_tolerance, p_values
 from miue.common.errors import ConfigError, DataError
 from miue.distributions import Categorical
-from miue.predictions.folder import Predictions
+from miue.predictions import Predictions
 
 MEASURE = "least_confidence"
 

@@ -17,7 +17,7 @@ from miue.datasets.digits import digits_bags
 from miue.datasets.image_shifts import SHIFTS, shifted_copies
 from miue.model import feature_scores as distance_scores
 from miue.model import predict as prediction
-from miue.predictions.folder import read_predictions
+from miue.predictions import read_predictions
 from miue.scores import DISTANCES
 
 SETTINGS = {"max_epochs": 2, "seed": 1}

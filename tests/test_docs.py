@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 
 import miue
 import miue.evidence
-from miue.calibration import monitoring
-from miue.calibration.needs import needed_by_default
+from miue.calibration import monitoring, needed_by_default
 from miue.cli import app
 from miue.cli.worklist import worklist_table
 from miue.datasets import gaussian

@@ -28,8 +28,9 @@ from miue.common.errors import ConfigError, DataError, StorageError
 from miue.distributions import Categorical
 from miue.methods import METHODS
 from miue.model.calibrate import calibrate_model
-from miue.predictions.error_model import ERROR_PROBABILITY, FILE, ErrorInputs, ErrorModel, Regression
-from miue.predictions.table import PredictionTable
+from miue.predictions import ERROR_MODEL as FILE
+from miue.predictions import ERROR_PROBABILITY, ErrorInputs, ErrorModel, PredictionTable
+from miue.predictions.error_model import Regression
 
 
 def table(probabilities: np.ndarray, bag: np.ndarray, labels: np.ndarray) -> PredictionTable:

@@ -42,9 +42,7 @@ from miue.evaluation.ranking import (
     ranked_risk_coverage,
     separation,
 )
-from miue.predictions.folder import Predictions
-from miue.predictions.provenance import Provenance
-from miue.predictions.table import PredictionTable
+from miue.predictions import Predictions, PredictionTable, Provenance
 from miue.report.levels import Resampling
 from miue.report.report import write_report
 

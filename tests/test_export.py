@@ -19,8 +19,7 @@ from miue.common.errors import ConfigError, DataError, StorageError
 from miue.pathology.export.kinds import KINDS
 from miue.pathology.export.patches import class_names, file_names
 from miue.pathology.slides import SlideFiles, open_slide
-from miue.predictions.folder import Predictions, read_predictions
-from miue.predictions.provenance import UNKNOWN
+from miue.predictions import UNKNOWN, Predictions, read_predictions
 
 
 def test_the_grid_step_is_the_common_one_even_where_pieces_of_tissue_have_grids_of_their_own() -> None:

@@ -21,8 +21,7 @@ import miue
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.pathology.export.ome_tiff import SlideSize, write_ome_tiff
 from miue.pathology.export.patches import Patches, class_names, patches_by_slide
-from miue.predictions.folder import Predictions
-from miue.predictions.provenance import Provenance
+from miue.predictions import Predictions, Provenance
 
 
 def flagged(predictions: Predictions) -> Predictions:

@@ -18,8 +18,7 @@ from miue.common.tasks import ALL, Executor, Shard
 from miue.pathology.export import folders
 from miue.pathology.export.folders import Export, Share, SlideWriter, export_side_by_side
 from miue.pathology.export.kinds import KINDS
-from miue.predictions.folder import Predictions, read_predictions
-from miue.predictions.provenance import Provenance
+from miue.predictions import Predictions, Provenance, read_predictions
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "geojson": {"merge": True, "classes": ["tumour"], "threshold": 0.3, "bounds": (512, 7)},

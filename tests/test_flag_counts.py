@@ -13,9 +13,7 @@ from made_flags import flagged_slides
 from made_predictions import made_predictions
 
 from miue.bags.rows import GroupedRows
-from miue.predictions.folder import read_predictions
-from miue.predictions.provenance import UNKNOWN
-from miue.predictions.stored_instances import StoredInstances
+from miue.predictions import UNKNOWN, StoredInstances, read_predictions
 
 
 @pytest.mark.parametrize("kind", ["in memory", "stored", "computed when read"])

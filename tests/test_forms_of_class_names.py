@@ -22,10 +22,7 @@ from miue.calibration import InstanceGoal
 from miue.distributions import Categorical
 from miue.io.store.store import read_store, write_store
 from miue.pathology.export.patches import class_number
-from miue.predictions.any_table import read_any_tables
-from miue.predictions.folder import Predictions
-from miue.predictions.provenance import Provenance
-from miue.predictions.table import PredictionTable
+from miue.predictions import Predictions, PredictionTable, Provenance, read_predictions
 
 NAMES = ("Grün hell", "Ärmel blau", "gelb")
 APART = tuple(normalize("NFD", name) for name in NAMES)
@@ -84,7 +81,7 @@ def test_columns_of_a_table_are_of_classes_in_either_form(
     columns = ",".join(prefix + name for name in header)
     for green in (NAMES[0], APART[0]):
         (tmp_path / "t.csv").write_text(f"slide_id,label,{columns}\n" + ROWS.format(green=green), "utf-8")
-        predictions, _ = read_any_tables(tmp_path / "t.csv", classes=named)
+        predictions = read_predictions(tmp_path / "t.csv", classes=named)
         assert predictions.provenance.classes == NAMES[::-1]
         assert predictions.bags.labels.values.tolist() == [0, 2, 0]
         assert predictions.bags.probabilities[1].tolist() == pytest.approx([0.1, 0.1, 0.8])

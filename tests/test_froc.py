@@ -16,19 +16,18 @@ from made_predictions import made_provenance, unlabeled
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.calibration import InstanceFlags, InstanceGoal, calibrate, decide
-from miue.calibration.instance_flags import instance_scores
+from miue.calibration import InstanceFlags, InstanceGoal, calibrate, decide, instance_scores
 from miue.evaluation import evaluate, froc
 from miue.evaluation.instances import FROC_TITLES, RATES, flag_metrics
+from miue.predictions import Predictions, read_predictions
 from miue.predictions import table as tables
-from miue.predictions.folder import Predictions, read_predictions
 
 ALONE = {"scaling": False, "deferral": None, "prediction_sets": None, "false_alarms": None}
 
 
 def both(world: FlagWorld, bags: int, seed: int) -> Predictions:
     """Negative and positive bags."""
-    from miue.predictions.table import PredictionTable
+    from miue.predictions import PredictionTable
 
     random = np.random.default_rng(seed)
     parts = [world.sample(random, bags, label) for label in (0, 1)]

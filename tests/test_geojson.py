@@ -15,7 +15,7 @@ from miue.common.errors import ConfigError
 from miue.pathology.export.geojson import Selection, regions, squares, write_geojson
 from miue.pathology.export.patches import patch_sizes, patches_by_slide
 from miue.pathology.slides import bounds_origin
-from miue.predictions.folder import Predictions
+from miue.predictions import Predictions
 
 
 def everything(names: list[str] | None = None) -> Selection:

@@ -23,7 +23,7 @@ from miue.evaluation import Metric, evaluate
 from miue.evaluation.metrics import NO_LABEL
 from miue.evaluation.tables import group_tables
 from miue.io.labels.groups import read_groups
-from miue.predictions.folder import Predictions
+from miue.predictions import Predictions
 
 
 def groups_of(predictions: Predictions) -> dict[str, str]:

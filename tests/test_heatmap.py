@@ -31,9 +31,7 @@ from miue.pathology.export.heatmap import (
     uncertainty_layers,
 )
 from miue.pathology.export.patches import patch_sizes, patches_by_slide
-from miue.predictions.folder import Predictions
-from miue.predictions.provenance import Provenance
-from miue.predictions.ranges import color_range
+from miue.predictions import Predictions, Provenance, color_range
 
 
 def test_painted_values_lie_where_the_patches_lie_and_keep_their_values(two_slides: Predictions) -> None:

@@ -19,7 +19,7 @@ from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import ConfigError
 from miue.distributions import Categorical
-from miue.predictions.error_model import ERROR_PROBABILITY, ErrorInputs, ErrorModel
+from miue.predictions import ERROR_PROBABILITY, ErrorInputs, ErrorModel, PredictionTable
 from miue.predictions.instance_errors import (
     MOST_OF_A_BAG,
     RIDGE,
@@ -27,7 +27,6 @@ from miue.predictions.instance_errors import (
     PositiveCurve,
     instance_log_odds,
 )
-from miue.predictions.table import PredictionTable
 
 SHARE, GAP = 0.4, 3.0
 

@@ -19,10 +19,19 @@ from made_predictions import made_predictions, made_provenance
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.calibration import GUARANTEES, Calibration, InstanceGoal, PredictionSetGoal, calibrate, decide
-from miue.calibration.instance_flags import InstanceFlags, instance_scores
+from miue.calibration import (
+    GUARANTEES,
+    Calibration,
+    InstanceFlags,
+    InstanceGoal,
+    PredictionSetGoal,
+    calibrate,
+    decide,
+    instance_scores,
+    worklist,
+    write_worklist,
+)
 from miue.calibration.instance_thresholds import fit_instance_flags
-from miue.calibration.worklist import worklist, write_worklist
 from miue.common.errors import ConfigError, DataError
 from miue.common.text import plural
 from miue.distributions import Categorical
@@ -30,8 +39,8 @@ from miue.evaluation.instances import flag_metrics
 from miue.pathology.export.folders import export
 from miue.pathology.export.heatmap import heatmap_figure, probability_layer
 from miue.pathology.export.patches import patch_sizes, patches_by_slide
-from miue.predictions.folder import Predictions, read_predictions
-from miue.predictions.read_table import read_flagged
+from miue.predictions import Predictions, read_predictions
+from miue.predictions.decode import read_flagged
 from miue.report.levels import Resampling
 from miue.report.report import write_report
 
@@ -250,7 +259,7 @@ def test_one_bag_fewer_than_needed_is_refused(guarantee: str) -> None:
 
 def test_recall_without_labels_of_instances_says_to_label_them() -> None:
     given = scored_bags([[0.8, 0.3]] * 12, [1] * 12)
-    with pytest.raises(DataError, match=r"got 0; label all instances of positive bags \(--instance-labels\)"):
+    with pytest.raises(DataError, match=r"got 0; label all instances of positive bags"):
         fit(given, InstanceGoal("recall", 0.1))
     with pytest.raises(DataError, match="got 2; add bags, raise the level, or leave the flags out"):
         fit(scored_bags([[0.8, 0.3]] * 2, [1] * 2), InstanceGoal("detection", 0.1))

@@ -23,8 +23,8 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import with_named_sets
-from miue.calibration import DeferralGoal, FalseAlarmGoal, calibrate, decide
-from miue.calibration.dataset_shift import find_shift, usual_values
+from miue.calibration import DeferralGoal, FalseAlarmGoal, calibrate, decide, find_shift
+from miue.calibration.compared import usual_values
 from miue.common.errors import DataError
 from miue.datasets.digits import digits_bags
 from miue.datasets.gaussian import gaussian_bags
@@ -35,12 +35,8 @@ from miue.evaluation.bootstrap import resampled_metrics
 from miue.evaluation.level import evaluate_level
 from miue.evaluation.metrics import NEITHER_KNOWN, NO_LABEL, NONE_KNOWN_IN, NONE_KNOWN_OUT, SEVERAL_CLASSES
 from miue.io.load import load_bags
-from miue.predictions.any_table import read_any_tables
-from miue.predictions.folder import Predictions, read_predictions
-from miue.predictions.patients import by_patient
-from miue.predictions.provenance import Provenance
-from miue.predictions.read_table import read_table
-from miue.predictions.table import PredictionTable
+from miue.predictions import Predictions, PredictionTable, Provenance, by_patient, read_predictions
+from miue.predictions.read import read_table
 from miue.report.figures import confidence_figure
 from miue.training.sets import check_labels
 
@@ -388,7 +384,7 @@ def test_words_for_an_unknown_patient_are_no_patient_and_the_column_has_many_nam
         cells = ["p1", "NA", "nan", "unknown", "p1", ""]
         table = "\n".join(f"{row},{cell}" for row, cell in zip(rows, cells, strict=True))
         (tmp_path / "t.csv").write_text(f"slide_id,label,p_1,{name}\n{table}\n")
-        read, _ = read_any_tables(tmp_path / "t.csv")
+        read = read_predictions(tmp_path / "t.csv")
         assert read.bags.patients is not None
         assert read.bags.patients.tolist() == ["p1", "", "", "", "p1", ""]
         patients = by_patient(read.bags)
@@ -402,11 +398,11 @@ def test_a_column_that_only_begins_like_a_probability_is_none(more: str, tmp_pat
         (tmp_path / "t.csv").write_text(
             f"bag_id,label,{names[0]},{names[1]},{more}\na,1,0.1,0.9,0.3\nb,0,0.8,0.2,0.4\n"
         )
-        read, _ = read_any_tables(tmp_path / "t.csv", classes=() if names[0] == "prob_0" else ("neg", "pos"))
+        read = read_predictions(tmp_path / "t.csv", classes=() if names[0] == "prob_0" else ("neg", "pos"))
         np.testing.assert_allclose(read.bags.probabilities[:, 1], [0.9, 0.2])
     (tmp_path / "t.csv").write_text("bag_id,label,prob_pred\na,1,0.9\n")
     with pytest.raises(DataError, match="columns of probabilities"):
-        read_any_tables(tmp_path / "t.csv")
+        read_predictions(tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize(
@@ -421,9 +417,9 @@ def test_the_probability_of_the_predicted_class_is_not_taken_for_that_of_the_sec
 ) -> None:
     (tmp_path / "t.csv").write_text("\n".join(["bag_id,Predicted,probability", *rows]) + "\n")
     with pytest.raises(DataError, match=got):
-        read_any_tables(tmp_path / "t.csv")
+        read_predictions(tmp_path / "t.csv")
     (tmp_path / "t.csv").write_text("bag_id,Predicted,probability\na,A,0.2\nb,B,0.8\nc,A,0.5\nd,B,0.5\n")
-    assert read_any_tables(tmp_path / "t.csv")[0].bags.probabilities[:, 1].tolist() == [0.2, 0.8, 0.5, 0.5]
+    assert read_predictions(tmp_path / "t.csv").bags.probabilities[:, 1].tolist() == [0.2, 0.8, 0.5, 0.5]
 
 
 def test_a_bag_whose_score_is_no_number_is_not_decided_on() -> None:

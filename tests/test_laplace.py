@@ -32,7 +32,7 @@ from miue.methods.laplace import best_prior_precision
 from miue.methods.sngp import RandomFeatureLayer
 from miue.networks import NETWORKS
 from miue.networks.encoders import MLP
-from miue.predictions.folder import read_predictions
+from miue.predictions import read_predictions
 
 EMBEDDING = [name for name in RAGGED_NETWORKS if NETWORKS[name].embeds_bags]
 SETTINGS = {"max_epochs": 3, "learning_rate": 1e-3, "seed": 3}

@@ -24,7 +24,7 @@ from miue.common.errors import ConfigError, DataError, ModelError, StorageError
 from miue.model import encoding
 from miue.model import predict as prediction
 from miue.model.calibrate import calibrate_model
-from miue.predictions.provenance import UNKNOWN
+from miue.predictions import UNKNOWN
 
 ONE_EPOCH = {"max_epochs": 1}
 

@@ -23,8 +23,7 @@ from miue.evaluation.metrics import NO_LABEL, Judged, Owners, WeightedMetric, me
 from miue.io.splits.draw import make_folds
 from miue.model.hub import _listed_metrics
 from miue.model.recipe import Recipe
-from miue.predictions.folder import Predictions, read_predictions
-from miue.predictions.table import PredictionTable
+from miue.predictions import Predictions, PredictionTable, read_predictions
 from miue.report.levels import Resampling
 from miue.report.report import write_report
 from miue.selection import compare, cross_validate

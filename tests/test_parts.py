@@ -25,10 +25,16 @@ from miue.distributions import Dirichlet
 from miue.evaluation import evaluate
 from miue.evaluation.bootstrap import resampled_metrics
 from miue.pathology.export.patches import patches_by_slide
-from miue.predictions import part_writer, stored_instances
-from miue.predictions.folder import Predictions, read_predictions, read_tables
-from miue.predictions.stored_instances import StoredInstances
-from miue.predictions.table import PredictionTable
+from miue.predictions import (
+    Predictions,
+    PredictionTable,
+    StoredInstances,
+    read_predictions,
+    stored_instances,
+)
+from miue.predictions import (
+    parts as written_parts,
+)
 from miue.report.levels import Resampling, evaluate_levels
 from miue.report.report import no_track
 from miue.report.runs import Run
@@ -54,8 +60,8 @@ def test_bags_of_any_size_are_read_as_they_were_written(
     sizes: list[int], kind: str, seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(part_writer, "PART_ROWS", 7)
-        patch.setattr(part_writer, "GROUP_ROWS", 3)
+        patch.setattr(written_parts, "PART_ROWS", 7)
+        patch.setattr(written_parts, "GROUP_ROWS", 3)
         predictions = ragged(sizes, kind, seed)
         wanted = predictions.instances
         assert wanted is not None
@@ -191,7 +197,7 @@ def test_a_part_is_a_table_for_any_tool(tmp_path: Path) -> None:
     predictions = ragged([3, 4])
     predictions.save(tmp_path / "p")
     (part,) = (tmp_path / "p" / "instances").iterdir()
-    whole = read_tables(tmp_path / "p" / "bags.csv", part)
+    whole = read_predictions(tmp_path / "p" / "bags.csv", part)
     assert whole.instances is not None and predictions.instances is not None
     assert_same(whole.instances, predictions.instances)
 

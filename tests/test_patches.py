@@ -24,9 +24,7 @@ from miue.pathology.export.patches import (
     patch_sizes,
     patches_by_slide,
 )
-from miue.predictions.folder import Predictions
-from miue.predictions.provenance import Provenance
-from miue.predictions.table import PredictionTable
+from miue.predictions import Predictions, PredictionTable, Provenance
 
 PLACES = {"row": [[0, 0], [512, 0], [1024, 0]], "lone": [[77, 1001]], "two": [[0, 0], [3, 500]]}
 

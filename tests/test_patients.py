@@ -11,8 +11,7 @@ from scipy.special import digamma
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import Categorical, Dirichlet
-from miue.predictions.patients import by_patient
-from miue.predictions.table import PredictionTable
+from miue.predictions import PredictionTable, by_patient
 
 
 def table_of(

@@ -17,14 +17,13 @@ from sealed_files import seal_again
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.calibration.worklist import worklist
+from miue.calibration import worklist
 from miue.common.errors import DataError, MiueError, StorageError
 from miue.distributions import Categorical, Dirichlet, Draws
 from miue.distributions.measures import MEASURES, applicable_measures
 from miue.evaluation import evaluate
-from miue.predictions.any_table import read_any_tables
-from miue.predictions.folder import Predictions, read_predictions, read_tables
-from miue.predictions.read_table import read_table
+from miue.predictions import Predictions, read_predictions
+from miue.predictions.read import read_table
 
 
 @pytest.fixture
@@ -154,7 +153,7 @@ def test_a_score_of_ones_own_is_saved(values_of: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        ("own", [0.5], "score 'own': expected [0-9]+ numbers, one for each item, got 1"),
+        ("own", [0.5], "score 'own': expected [0-9]+ finite numbers, one for each item, got 1"),
         ("own", np.nan, "values of score 'own': expected one for each item"),
         (
             "entropy",
@@ -162,8 +161,8 @@ def test_a_score_of_ones_own_is_saved(values_of: Any, tmp_path: Path) -> None:
             "the name of the score: expected a text that is not the name of a measure, got 'entropy'",
         ),
         ("", 0.5, "the name of the score: expected a text"),
-        ("own", [np.nan], "score 'own', item 0: expected a finite number, got nan"),
-        ("own", ["high"], "score 'own', item 0: expected a finite number, got 'high'"),
+        ("own", [np.nan], "score 'own': .* got nan at item 0"),
+        ("own", ["high"], "score 'own': .* got 'high' at item 0"),
     ],
 )
 def test_a_score_that_is_no_finite_number_of_each_item_is_refused(name: str, values: Any, message: str) -> None:
@@ -279,7 +278,7 @@ def test_measures_of_another_tool_that_probabilities_do_not_hold_are_taken(tmp_p
         ),
         (
             "bag_id,p_1,decision,calibrated_p_0,calibrated_p_1\na,1,1,,1\n",
-            "the columns calibrated_… of table .*line 2, column 'p_0': expected a finite number",
+            "line 2, column 'calibrated_p_0': expected a finite number",
         ),
         ("bag_id,p_0,p_1,label\na,0.5,0.5,tumour\n", "got 'tumour'"),
         (
@@ -312,10 +311,10 @@ def test_an_instance_of_a_bag_that_is_not_listed_is_named(tmp_path: Path) -> Non
     bags = write(tmp_path / "bags.csv", "bag_id,p_1\na,0.9\nb,0.2\n")
     instances = write(tmp_path / "instances.csv", "bag_id,instance,p_1\na,0,0.9\nc,0,0.9\n")
     with pytest.raises(DataError, match="bag 'c': expected a bag that .* lists"):
-        read_tables(bags, instances)
+        read_predictions(bags, instances)
     twice = write(tmp_path / "twice.csv", "bag_id,p_1\na,0.9\na,0.2\n")
-    with pytest.raises(DataError, match="bag 'a': expected one row per bag, got 2 rows"):
-        read_tables(twice)
+    with pytest.raises(DataError, match="bag 'a': expected a unique id"):
+        read_predictions(twice)
 
 
 @pytest.mark.parametrize(
@@ -333,7 +332,7 @@ def test_instances_twice_or_of_other_classes_than_their_bags_are_refused(
 ) -> None:
     bags = write(tmp_path / "bags.csv", "bag_id,p_0,p_1,p_2\na,0.1,0.8,0.1\nb,0.2,0.3,0.5\n")
     with pytest.raises(DataError, match=message):
-        read_tables(bags, write(tmp_path / "instances.csv", instances))
+        read_predictions(bags, write(tmp_path / "instances.csv", instances))
 
 
 def test_predictions_that_are_not_there_or_too_new(tmp_path: Path, predictions: Predictions) -> None:
@@ -341,9 +340,6 @@ def test_predictions_that_are_not_there_or_too_new(tmp_path: Path, predictions: 
         read_table(tmp_path / "absent.csv")
     with pytest.raises(StorageError, match="a folder without it"):
         read_predictions(tmp_path)
-    (tmp_path / "theirs.csv").write_text("bag_id,p_0,p_1\na,0.5,0.5\n")
-    with pytest.raises(StorageError, match=r"a folder with bags\.csv, got a file; .*read_tables"):
-        read_predictions(tmp_path / "theirs.csv")
     predictions.save(tmp_path / "out")
     seal_again(tmp_path / "out" / "predictions.json", lambda content: content.update(version=9))
     with pytest.raises(StorageError, match="another version of miue wrote it: predict again"):
@@ -449,7 +445,8 @@ def test_the_place_of_an_instance_of_another_tool_is_not_its_label(side: int, tr
         f"{bag},{i},{side * i},{side * (i % 2)},0.5,0.5{',0' if truth else ''}" for bag in "ab" for i in range(4)
     ]
     instances = write(tmp_path / "instances.csv", "\n".join([heading, *rows]))
-    read, said = read_any_tables(bags, instances)
+    read = read_predictions(bags, instances)
+    said = read.columns_read
     assert said.startswith("bags.csv: bag_id = 'slide_id', label = 'y'; instances.csv: bag_id = 'slide_id'")
     assert ("label = 'target'" in said) == bool(truth)
     assert read.bags.labels.values.tolist() == [1, 0]
@@ -460,7 +457,8 @@ def test_the_place_of_an_instance_of_another_tool_is_not_its_label(side: int, tr
 
 def test_headings_of_a_spreadsheet_are_recognized(tmp_path: Path) -> None:
     rows = "a,P-1,0,0.9,0.1\nb,P-2,1,0.2,0.8\n"
-    read, said = read_any_tables(write(tmp_path / "t.csv", f"Slide ID,Patient ID,True Label,p_0,p_1\n{rows}"))
+    read = read_predictions(write(tmp_path / "t.csv", f"Slide ID,Patient ID,True Label,p_0,p_1\n{rows}"))
+    said = read.columns_read
     assert "bag_id = 'Slide ID', label = 'True Label', patient = 'Patient ID'" in said
     assert read.bags.labels.values.tolist() == [0, 1] and read.bags.patients is not None
     assert read.bags.patients.tolist() == ["P-1", "P-2"]
@@ -477,7 +475,7 @@ def test_instances_are_out_of_distribution_as_their_bags_unless_their_table_says
         header = "bag_id,instance,label,p_1" + (",is_ood" if flags else "")
         cells = [f"{bag},{number},0,0.2" for bag, number in rows]
         lines = [f"{row},{flag}" for row, flag in zip(cells, flags, strict=True)] if flags else cells
-        return read_tables(bags, write(tmp_path / "instances.csv", "\n".join([header, *lines]) + "\n"))
+        return read_predictions(bags, write(tmp_path / "instances.csv", "\n".join([header, *lines]) + "\n"))
 
     for table in (read().instances, read("", "", "", "").instances):
         assert table is not None

@@ -18,7 +18,7 @@ from miue.common.errors import ConfigError
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.distributions import Categorical
 from miue.io.loaded import LoadedBags
-from miue.predictions.table import PredictionTable
+from miue.predictions import PredictionTable
 from miue.selection import Compared, Comparison, Difference, Summaries, Summary
 
 SUMMARIES = Summaries(

@@ -12,7 +12,7 @@ from made_predictions import made_predictions
 
 import miue
 from miue.cli.inspection import describe
-from miue.predictions.folder import Predictions
+from miue.predictions import Predictions
 from miue.settings import LoadSettings
 
 

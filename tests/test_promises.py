@@ -16,11 +16,10 @@ from made_promises import predictions_of
 from scipy.stats import binom
 
 from miue.calibration import Calibration, DeferralGoal, FalseAlarmGoal, PredictionSetGoal, calibrate, decide
-from miue.calibration.binomial import p_values
 from miue.calibration.deferral import fallback_tests, starting_shares
+from miue.calibration.ranks import p_values
 from miue.distributions import Categorical
-from miue.predictions.decisions import Decisions
-from miue.predictions.folder import Predictions
+from miue.predictions import Decisions, Predictions
 
 MANY = pytest.mark.parametrize("runs", [30, pytest.param(500, marks=pytest.mark.slow)])
 GRID = 1000  # uncertainties at which the truth of a continuous world is computed

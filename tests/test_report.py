@@ -24,8 +24,7 @@ from miue.common.page import json_in_html
 from miue.evaluation import evaluate
 from miue.evaluation.metrics import NO_LABEL
 from miue.io.store.store import write_store
-from miue.predictions.folder import Predictions
-from miue.predictions.provenance import Provenance
+from miue.predictions import Predictions, Provenance
 from miue.report.fitting import SCRIPTS, TEMPLATE
 from miue.report.runs import named_runs
 

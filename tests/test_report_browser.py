@@ -30,8 +30,7 @@ from made_reports import store_of
 from miue.bags.coords import Coords
 from miue.calibration import DeferralGoal, FalseAlarmGoal, calibrate, decide
 from miue.evaluation.level import error_measure
-from miue.predictions.folder import Predictions
-from miue.predictions.provenance import Provenance
+from miue.predictions import Predictions, Provenance
 from miue.report.levels import Resampling
 from miue.report.report import write_report
 

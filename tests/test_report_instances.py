@@ -22,7 +22,7 @@ from miue.cli import app
 from miue.common.errors import ConfigError, DataError
 from miue.distributions import Dirichlet
 from miue.io.load import load_bags
-from miue.predictions.folder import Predictions
+from miue.predictions import Predictions
 from miue.report.figures import bag_figure
 from miue.report.instances import first_instances
 from miue.report.runs import compare, named_runs

@@ -16,18 +16,14 @@ from made_reports import reported
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.calibration import calibrate, decide
-from miue.calibration.binomial import grouped_error_interval
-from miue.calibration.needs import needed_by_default
+from miue.calibration import calibrate, decide, grouped_error_interval, needed_by_default
 from miue.common.errors import DataError
 from miue.distributions import Categorical
 from miue.evaluation import Interval, evaluate, evaluate_decisions
 from miue.evaluation.bootstrap import owners_of_items
 from miue.evaluation.level import Items, default_measures, evaluate_level
 from miue.evaluation.ranking import Ranking
-from miue.predictions.folder import Predictions
-from miue.predictions.provenance import Provenance
-from miue.predictions.table import PredictionTable
+from miue.predictions import Predictions, PredictionTable, Provenance
 from miue.report.differences import SAME, Difference, compare_methods, list_methods
 from miue.report.levels import Resampling, evaluate_levels
 from miue.report.report import no_track

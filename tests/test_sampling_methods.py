@@ -28,7 +28,7 @@ from miue.model.part import Part, PartLike
 from miue.model.predict import predict
 from miue.networks import AttentionNetwork, initialize, seeded
 from miue.networks.encoders import MLP
-from miue.predictions.folder import read_predictions
+from miue.predictions import read_predictions
 from miue.training.run_folder import IfExists
 
 SETTINGS = {"seed": 3, "max_epochs": 2, "learning_rate": 1e-3}

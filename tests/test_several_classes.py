@@ -20,9 +20,7 @@ from miue.calibration import DeferralGoal, InstanceGoal, PredictionSetGoal
 from miue.calibration.prediction_sets import fit_prediction_sets
 from miue.common.errors import DataError
 from miue.distributions import Dirichlet
-from miue.predictions.folder import Predictions
-from miue.predictions.provenance import Provenance
-from miue.predictions.table import PredictionTable
+from miue.predictions import Predictions, PredictionTable, Provenance
 from miue.report.levels import Resampling
 from miue.report.report import write_report
 

@@ -24,9 +24,9 @@ from miue.common.errors import ConfigError, DataError, StorageError
 from miue.io.splits.draw import make_folds
 from miue.model.calibrate import calibrate_model
 from miue.model.recipe import Recipe
-from miue.predictions import part_writer, stream
-from miue.predictions.stream import PredictionStream
-from miue.predictions.table import PredictionTable
+from miue.predictions import PredictionStream, PredictionTable
+from miue.predictions import folder as of_predictions
+from miue.predictions import parts as written_parts
 from miue.selection import cross_validate
 
 
@@ -81,7 +81,7 @@ def test_no_more_rows_are_held_for_more_bags(tmp_path: Path, short_parts: None) 
 @pytest.mark.parametrize("save", [True, False])
 def test_tables_of_single_bags_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save: bool) -> None:
     """Their small arrays kept the memory between them from being used again: 60 kB for each slide."""
-    monkeypatch.setattr(stream, "TABLES_JOINED", 4)
+    monkeypatch.setattr(of_predictions, "TABLES_JOINED", 4)
     made: list[weakref.ref[PredictionTable]] = []
     alive: list[int] = []
     sizes = [1 + number % 3 for number in range(30)]
@@ -168,7 +168,7 @@ def test_a_model_predicts_into_a_folder_what_it_predicts_in_memory(
     bags: BagDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("miue.model.predict.BATCH_INSTANCES", 20)
-    monkeypatch.setattr(part_writer, "PART_ROWS", 50)
+    monkeypatch.setattr(written_parts, "PART_ROWS", 50)
     model = miue.train(bags, settings={"max_epochs": 1, "device": "cpu"}, progress=False)
     written, collected = model.stream(bags).save(tmp_path / "p"), model.predict(bags)
     assert written.instances is not None and collected.instances is not None
@@ -182,7 +182,7 @@ def test_a_calibration_of_bags_holds_few_instances_and_is_that_of_all_prediction
     flags: InstanceGoal | None, bags: BagDataset, gathered: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("miue.model.predict.BATCH_INSTANCES", 20)
-    monkeypatch.setattr(part_writer, "PART_ROWS", 20)
+    monkeypatch.setattr(written_parts, "PART_ROWS", 20)
     model = miue.train(bags, settings={"max_epochs": 1, "device": "cpu"}, progress=False)
     held_out = separable_bags(60, seed=1)
     held_out = replace(held_out, ids=tuple(f"new {name}" for name in held_out.ids))
@@ -214,7 +214,7 @@ def test_a_fold_is_tested_with_its_instances_in_parts(
     tmp_path: Path, gathered: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("miue.model.predict.BATCH_INSTANCES", 20)
-    monkeypatch.setattr(part_writer, "PART_ROWS", 50)
+    monkeypatch.setattr(written_parts, "PART_ROWS", 50)
     bags = separable_bags(60)
     splits = make_folds(bags, 2)
     quick = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())

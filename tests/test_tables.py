@@ -33,7 +33,7 @@ from miue.io.labels.label_table import read_label_table
 from miue.io.load import load_bags
 from miue.io.splits.files import read_splits
 from miue.pathology.annotations import write_patch_labels
-from miue.predictions.read_table import read_table
+from miue.predictions.read import read_table
 
 NAMES = ("Größe, 1; a", "b")
 Rows = list[tuple[str, ...]]

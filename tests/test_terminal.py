@@ -18,8 +18,7 @@ from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError
 from miue.common.text import ResultTable, visible
 from miue.io.store.store import write_store
-from miue.predictions.folder import Predictions
-from miue.predictions.provenance import Provenance
+from miue.predictions import Predictions, Provenance
 
 HOSTILE = ("[/x]", "[low]", "[red]a[/red]", ":smile:", "\\[b]", "\x1b[31mred", "\x9b2J", "\x07", "‮abc")
 HARMLESS = ("naïve", "腫瘍", "a_b*c", "family 👨‍👩‍👧", "می‌خواهم")

@@ -23,8 +23,7 @@ from made_predictions import made_predictions
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.calibration import Goals
-from miue.calibration.worklist import worklist, write_worklist
+from miue.calibration import Goals, worklist, write_worklist
 from miue.common.devices import lightning_device, torch_device
 from miue.common.errors import NO_ROOM, ConfigError, DataError, StorageError, WriteError, not_readable
 from miue.common.files import atomic_file, atomic_folder
@@ -39,7 +38,7 @@ from miue.model.calibrate import calibrate_model
 from miue.model.recipe import Recipe
 from miue.pathology.export.folders import export
 from miue.pathology.tile_files import Tiles, read_tiles, write_features
-from miue.predictions.folder import Predictions
+from miue.predictions import Predictions
 from miue.selection import cross_validate
 from miue.settings import RunSettings, TrainingConfig
 from miue.training.run import Run

@@ -19,7 +19,8 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.common.errors import StorageError
 from miue.methods import METHODS
-from miue.predictions.validation_quantiles import FILE, ValidationQuantiles
+from miue.predictions import VALIDATION as FILE
+from miue.predictions import ValidationQuantiles
 
 
 @pytest.fixture(scope="module")

@@ -28,8 +28,7 @@ from miue.common.tasks import Task, run_tasks
 from miue.io.store.store import write_store
 from miue.model.folder import SavedConfig, read_config
 from miue.model.training_bags import parts_of_run
-from miue.predictions.folder import read_predictions
-from miue.predictions.provenance import TrainingRecord
+from miue.predictions import TrainingRecord, read_predictions
 from miue.selection import Vanishing, check_vanishing, vanishing
 from miue.selection.vanishing import Slope, fit_slope, nested_subsets
 

@@ -14,7 +14,7 @@ import miue
 from miue.common.errors import StorageError
 from miue.common.working_folder import WorkingFolder
 from miue.io.handover import describe_bags, find_bags_again
-from miue.predictions.stored_instances import StoredInstances
+from miue.predictions import StoredInstances
 
 COHORTS = ("first", "second")
 

@@ -20,20 +20,16 @@ from made_slides import prediction_table as table
 
 import miue
 import miue.calibration
-from miue.calibration import Calibration
+from miue.calibration import Calibration, worklist, write_worklist
 from miue.calibration.deferral import Deferral
 from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.prediction_sets import PredictionSets
 from miue.calibration.reasons import BETWEEN, DEFERRED, EMPTY, FAR, FEW, FLAGGED, UNSURE
-from miue.calibration.worklist import worklist, write_worklist
 from miue.common.errors import ConfigError
 from miue.common.text import escape_formula
 from miue.distributions import Categorical, Dirichlet
 from miue.distributions.measures import MEASURES
-from miue.predictions.decisions import OUT_OF_DISTRIBUTION, Decisions
-from miue.predictions.folder import Predictions
-from miue.predictions.provenance import Provenance
-from miue.predictions.validation_quantiles import ValidationQuantiles
+from miue.predictions import OUT_OF_DISTRIBUTION, Decisions, Predictions, Provenance, ValidationQuantiles
 from miue.settings import Limits
 
 

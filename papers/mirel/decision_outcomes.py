@@ -11,7 +11,7 @@ from miue.calibration import Calibration, calibrate, decide
 from miue.common.seeds import derive_seed
 from miue.evaluation import evaluate_decisions
 from miue.model.recipe import Recipe
-from miue.predictions.folder import Predictions
+from miue.predictions import Predictions
 from papers.mirel.paths import Paths
 from papers.mirel.results import mean_and_std
 from papers.mirel.trained import load_trained

@@ -14,7 +14,7 @@ from miue.common.tasks import Executor, Task, run_tasks
 from miue.common.text import say
 from miue.evaluation import LevelEvaluation
 from miue.evaluation.level import evaluate_level
-from miue.predictions.table import PredictionTable
+from miue.predictions import PredictionTable
 from papers.mirel.results import read_results
 from papers.mirel.stored_bags import bags_path, read_bags, write_bags
 

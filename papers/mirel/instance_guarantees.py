@@ -21,7 +21,7 @@ from miue.common.tables import write_rows
 from miue.evaluation.instances import flag_metrics
 from miue.methods import ATTENTION
 from miue.model.model import Model
-from miue.predictions.folder import Predictions, read_predictions
+from miue.predictions import Predictions, read_predictions
 from papers.mirel.nuclei.bags import nuclei_bags
 from papers.mirel.nuclei.experiment import ENCODER, METHOD_SETUPS, OPTIONS, SETTINGS
 from papers.mirel.nuclei.shift_detection import parts_of

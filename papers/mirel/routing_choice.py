@@ -25,7 +25,7 @@ from miue.datasets.ood_splits import SEEDS, TARGET
 from miue.evaluation import evaluate
 from miue.evaluation.metrics import Separation
 from miue.methods import BAG_OF_ONE
-from miue.predictions.folder import Predictions
+from miue.predictions import Predictions
 from papers.mirel.distance_choice import OF_DIGITS
 from papers.mirel.measured import Row, read_measured, write_measured
 from papers.mirel.paths import Paths

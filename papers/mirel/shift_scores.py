@@ -13,7 +13,7 @@ from miue.bags.segments import Segments
 from miue.common.seeds import derive_seed
 from miue.datasets.image_shifts import shifted_copies
 from miue.model.model import Model
-from miue.predictions.table import PredictionTable
+from miue.predictions import PredictionTable
 from miue.scores import DISTANCES, ImageStatistics, bag_distances
 from papers.mirel.nuclei.experiment import FOLDS, Fold, fold_of, train_fold
 from papers.mirel.nuclei.shifts import NUCLEI_SHIFTS

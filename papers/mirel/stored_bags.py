@@ -14,9 +14,9 @@ from jaxtyping import Float64
 from miue.common.files import atomic_file
 from miue.evaluation.bootstrap import resampled_metrics
 from miue.evaluation.level import detection_score, error_measure
-from miue.predictions.folder import Predictions
-from miue.predictions.read_table import read_table
-from miue.predictions.table import PredictionTable, parameter_columns, uncertainty_column
+from miue.predictions import Predictions, PredictionTable, uncertainty_column
+from miue.predictions.read import read_table
+from miue.predictions.table import parameter_columns
 
 RESAMPLES = 1000
 KEPT = ("accuracy", "auroc", "confidence", "errors", "ood ", "detection ")

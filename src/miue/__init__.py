@@ -39,8 +39,8 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.networks import NETWORKS as NETWORKS
     from miue.networks.encoders import ENCODERS as ENCODERS
     from miue.pathology.export.folders import export as export
-    from miue.predictions.folder import Predictions as Predictions
-    from miue.predictions.folder import read_predictions as read_predictions
+    from miue.predictions import Predictions as Predictions
+    from miue.predictions import read_predictions as read_predictions
     from miue.report.report import write_report as write_report
     from miue.scores import DISTANCES as DISTANCES
     from miue.selection import check_mil as check_mil
@@ -71,7 +71,7 @@ _PUBLIC = {
     "MiueError": "miue.common.errors",
     "Model": "miue.model.model",
     "NETWORKS": "miue.networks",
-    "Predictions": "miue.predictions.folder",
+    "Predictions": "miue.predictions",
     "Recipe": "miue.model.recipe",
     "DeferralGoal": "miue.calibration",
     "Segments": "miue.bags.segments",
@@ -88,7 +88,7 @@ _PUBLIC = {
     "load_bags": "miue.io.load",
     "make_folds": "miue.io.splits.draw",
     "make_split": "miue.io.splits.draw",
-    "read_predictions": "miue.predictions.folder",
+    "read_predictions": "miue.predictions",
     "read_store": "miue.io.store",
     "train": "miue.training.train",
     "write_report": "miue.report.report",

@@ -141,7 +141,7 @@ def check_pack_bags(case: Case, seen: Any, whole: Any) -> str:
 
 def predict_bags(case: Case) -> dict[str, Any]:
     """Predict the folder, leaving out what cannot be used."""
-    from miue.predictions.folder import read_predictions
+    from miue.predictions import read_predictions
 
     out = case.folder / "predicted"
     run(

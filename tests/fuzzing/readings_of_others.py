@@ -77,7 +77,7 @@ def check_goes_on(case: Case, seen: Any, whole: Any) -> str:
 
 def merge(case: Case) -> dict[str, Any]:
     """Merge the shards."""
-    from miue.predictions.folder import read_predictions
+    from miue.predictions import read_predictions
 
     shards, out = case.folder / "shards", case.folder / "merged"
     run("merge", shards / "1", shards / "2", "--out", out, "--quiet")
@@ -138,7 +138,7 @@ def _numbers(content: Any) -> list[float]:
 
 def decide_by(case: Case) -> dict[str, Any]:
     """Decide on the damaged predictions, and watch them."""
-    from miue.predictions.folder import read_predictions
+    from miue.predictions import read_predictions
 
     folder, out = case.folder / "predictions", case.folder / "decided_again"
     calibration = case.base / "calibration/calibration.json"

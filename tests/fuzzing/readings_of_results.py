@@ -27,7 +27,7 @@ def declared(content: bytes | None) -> dict[str, Any]:
 def store(case: Case) -> dict[str, Any]:
     """Open the store, inspect it and predict its bags."""
     from miue.io.store.store import read_store
-    from miue.predictions.folder import read_predictions
+    from miue.predictions import read_predictions
 
     bags = read_store(case.folder / "bags")
     run("inspect", case.folder / "bags")
@@ -61,7 +61,7 @@ def check_store(case: Case, seen: Any, whole: Any) -> str:
 
 def predictions(case: Case) -> dict[str, Any]:
     """Open, inspect and evaluate predictions."""
-    from miue.predictions.folder import read_predictions
+    from miue.predictions import read_predictions
 
     folder = case.folder / "predictions"
     found = read_predictions(folder)
@@ -137,7 +137,7 @@ def check_calibrated(case: Case, seen: Any, whole: Any) -> str:
 
 def decide(case: Case) -> dict[str, Any]:
     """Decide by the calibration."""
-    from miue.predictions.folder import read_predictions
+    from miue.predictions import read_predictions
 
     out = case.folder / "decided"
     run(

@@ -11,7 +11,7 @@ from fuzzing.readings import Reading, digest, finite_probabilities, no_check, re
 def model(case: Case) -> dict[str, Any]:
     """Load the model, inspect the run, predict with it."""
     from miue.model.model import Model
-    from miue.predictions.folder import read_predictions
+    from miue.predictions import read_predictions
 
     weights = Model.load(case.folder / "run").method.state_dict()
     out = case.folder / "predicted"

@@ -16,7 +16,7 @@ from made_predictions import made_predictions, on_a_slide
 from made_slides import write_glass
 from PIL import Image
 
-from miue.predictions.folder import Predictions
+from miue.predictions import Predictions
 
 BAGS = ("d0", "d1", "d2")
 SIZE, WIDTH, SIDE = 8, 6, 512

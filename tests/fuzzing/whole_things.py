@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from fuzzing.whole_others import build_others
 from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
-from miue.predictions.folder import Predictions
+from miue.predictions import Predictions
 
 WIDTH = 6
 BAGS = ("d0", "d1", "d2")

@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.predictions.error_model import ERROR_PROBABILITY
+from miue.predictions import ERROR_PROBABILITY
 from papers.mirel import error_measure_choice as choice
 from papers.mirel import trained as presets
 from papers.mirel.measured import Row

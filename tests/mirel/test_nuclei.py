@@ -20,7 +20,7 @@ from miue.datasets.image_shifts import shifted_copies
 from miue.distributions import Categorical
 from miue.io.store.store import read_store, read_store_summary
 from miue.pathology.stain_shifts import ALL_SHIFTS, StainShift
-from miue.predictions.table import PredictionTable
+from miue.predictions import PredictionTable
 from papers.mirel.cli import app
 from papers.mirel.folds import missing, write_test_bags
 from papers.mirel.nuclei import experiment as nuclei

@@ -25,7 +25,7 @@ from miue.datasets import cifar10
 from miue.datasets.gaussian import gaussian_bags
 from miue.datasets.mnist import digits_of_test_bags, mnist_bags
 from miue.distributions import Categorical, Dirichlet
-from miue.predictions.table import PredictionTable
+from miue.predictions import PredictionTable
 from papers.mirel.cli import app
 from papers.mirel.figures import FIGURES, FigureWithData, bag_examples, estimator_surfaces, ood_sweep, paper_figure
 from papers.mirel.figures.confidence_by_digit import digit_rows

@@ -13,8 +13,7 @@ from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.datasets.mnist import mnist_bags
 from miue.distributions import Dirichlet
-from miue.predictions.folder import Predictions
-from miue.predictions.table import PredictionTable
+from miue.predictions import Predictions, PredictionTable
 from papers.mirel import preset
 from papers.mirel.measured import Row
 from papers.mirel.routing_choice import (

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from miue.datasets.mnist import digits_of_test_bags, mnist_bags
 from miue.datasets.ood_splits import TARGET
-from miue.predictions.table import PredictionTable
+from miue.predictions import PredictionTable
 from papers.mirel.figures.figure_with_data import Cell, FigureWithData, plain
 from papers.mirel.figures.ood_sweep import CONFIDENCE, scores_of
 from papers.mirel.paths import Paths

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from miue.bags.dataset import BagDataset
 from miue.distributions import Dirichlet
-from miue.predictions.table import PredictionTable
+from miue.predictions import PredictionTable
 from papers.mirel.figures.figure_with_data import Cell, FigureWithData, plain
 from papers.mirel.figures.ood_sweep import CONFIDENCE, scores_of
 from papers.mirel.paths import Paths

@@ -14,7 +14,7 @@ from miue.bags.dataset import BagDataset
 from miue.common.files import atomic_file
 from miue.datasets import cifar10, mnist
 from miue.distributions import Dirichlet
-from miue.predictions.table import PredictionTable
+from miue.predictions import PredictionTable
 from papers.mirel.paths import Paths
 from papers.mirel.preset import preset
 from papers.mirel.runner import train_preset

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from miue.calibration.calibrate import calibrate, check_names
+from miue.calibration.calibrate import STOPPED_EARLY, calibrate, check_names
 from miue.calibration.calibration import (
+    CALIBRATION,
+    PARTS,
     Calibration,
     CalibrationBags,
     applied_calibration,
@@ -11,19 +13,35 @@ from miue.calibration.calibration import (
     describe_flags,
 )
 from miue.calibration.class_mix import ClassMix, MixEstimate, estimate_mix
+from miue.calibration.compared import count_patients, find_shift
 from miue.calibration.covariate_shift import CovariateShift
-from miue.calibration.dataset_shift import find_shift
-from miue.calibration.decide import decide
-from miue.calibration.deferral import DeferralGoal
-from miue.calibration.false_alarms import FalseAlarmGoal
-from miue.calibration.instance_flags import GUARANTEES, InstanceFlags, InstanceGoal
-from miue.calibration.needs import Goals, check_bags
+from miue.calibration.decide import decide, match_classes
+from miue.calibration.deferral import PREFERRED_MEASURES, DeferralGoal
+from miue.calibration.false_alarms import PREFERRED_SCORES, FalseAlarmGoal
+from miue.calibration.instance_flags import (
+    GUARANTEES,
+    PROBABILITY,
+    InstanceFlags,
+    InstanceGoal,
+    describe_negative_class,
+    instance_scores,
+)
+from miue.calibration.instance_thresholds import refuse_positive_instances
+from miue.calibration.needs import Goals, check_bags, needed_by_default
 from miue.calibration.prediction_sets import SET_SCORES, PredictionSetGoal
-from miue.predictions.provenance import DatasetShift
+from miue.calibration.ranks import grouped_error_interval, grouped_error_intervals
+from miue.calibration.worklist import Worklist, limits_file, worklist, write_worklist
+from miue.predictions import DatasetShift
 
 __all__ = [
+    "CALIBRATION",
     "GUARANTEES",
+    "PARTS",
+    "PREFERRED_MEASURES",
+    "PREFERRED_SCORES",
+    "PROBABILITY",
     "SET_SCORES",
+    "STOPPED_EARLY",
     "Calibration",
     "CalibrationBags",
     "ClassMix",
@@ -36,13 +54,25 @@ __all__ = [
     "InstanceGoal",
     "MixEstimate",
     "PredictionSetGoal",
+    "Worklist",
     "applied_calibration",
     "applied_flags",
     "calibrate",
     "check_bags",
     "check_names",
+    "count_patients",
     "decide",
     "describe_flags",
+    "describe_negative_class",
     "estimate_mix",
     "find_shift",
+    "grouped_error_interval",
+    "grouped_error_intervals",
+    "instance_scores",
+    "limits_file",
+    "match_classes",
+    "needed_by_default",
+    "refuse_positive_instances",
+    "worklist",
+    "write_worklist",
 ]

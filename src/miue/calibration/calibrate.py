@@ -15,9 +15,14 @@ from miue.bags.drawing import group_by_patient
 from miue.bags.labels import Labels, read_class_names
 from miue.calibration.calibration import Calibration, CalibrationBags
 from miue.calibration.class_mix import fit_class_mix
-from miue.calibration.compared import compared_uncertainties
+from miue.calibration.compared import (
+    ALL_COUNTED,
+    compared_uncertainties,
+    count_patients,
+    counted_rows,
+    usual_values,
+)
 from miue.calibration.covariate_shift import weigh_bags
-from miue.calibration.dataset_shift import usual_values
 from miue.calibration.deferral import (
     BELOW_THRESHOLD,
     PREFERRED_MEASURES,
@@ -31,18 +36,13 @@ from miue.calibration.false_alarms import PREFERRED_SCORES, FalseAlarmGoal, Fals
 from miue.calibration.instance_flags import POSTERIOR, InstanceGoal, score_names
 from miue.calibration.instance_thresholds import fit_instance_flags
 from miue.calibration.needs import Goals, check_bags
-from miue.calibration.patients import ALL_COUNTED, count_patients, counted_rows
 from miue.calibration.prediction_sets import PredictionSetGoal, fit_prediction_sets
 from miue.calibration.scaling import fit_scaling
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.text import plural
 from miue.common.values import checked
 from miue.distributions import Dirichlet
-from miue.predictions.decisions import RESERVED
-from miue.predictions.error_model import ERROR_PROBABILITY
-from miue.predictions.folder import Predictions, check_predictions
-from miue.predictions.table import PredictionTable
-from miue.predictions.training_parts import refuse_training_bags, training_rows
+from miue.predictions import ERROR_PROBABILITY, RESERVED, Predictions, PredictionTable
 from miue.settings import CountSettings
 
 STOPPED_EARLY = (
@@ -94,7 +94,6 @@ def calibrate(
         DataError: bags that cannot be used, or too few for what is asked: every part that lacks bags is named.
         ModelError: ``like`` was predicted by a model with other weights.
     """
-    check_predictions(predictions)
     counting = CountSettings.of(settings)
     bags_of_patient, seed = counting.bags_of_patient, counting.seed
     table = predictions.bags
@@ -103,11 +102,10 @@ def calibrate(
         instances = instances.with_negative_class_of(predictions.provenance, names)
     goals = Goals(scaling, deferral, prediction_sets, false_alarms, instances)
     if like is not None:
-        check_predictions(like, "like")
         goals, rules_left_out = goals.keep_weighted()
         fix = "predict bags that are new to the model, or pass allow_training_bags=True"
         if not counting.allow_training_bags:
-            refuse_training_bags(like.bags, "calibrate for", fix)
+            like.bags.refuse_training_bags("calibrate for", fix)
     trained_on = check_unseen(predictions.bags, allowed=counting.allow_training_bags)
     of_bags = (table.bag_ids, table.labels, table.is_ood, table.patients)
     check_bags(*of_bags, goals, class_names=names, bags_of_patient=bags_of_patient, seed=seed)
@@ -161,7 +159,7 @@ def _unstated_patients(patients: np.ndarray | None, new: PredictionTable) -> str
     return (
         f"no patient is stated for {unknown:,} of {plural(len(new), 'new bag')}, so that each counts as a patient "
         "of its own: if some are of one patient, weights that are right may be refused (state patients by a "
-        "table: miue predict --labels TABLE)"
+        "table of labels)"
     )
 
 
@@ -177,8 +175,8 @@ def check_unseen(table: PredictionTable, *, allowed: bool = False) -> str:
     """
     fix = "keep patients for calibration apart (a split of their own), or pass allow_training_bags=True"
     if not allowed:
-        refuse_training_bags(table, "calibrate on", fix)
-    if trained := len(training_rows(table)):
+        table.refuse_training_bags("calibrate on", fix)
+    if trained := int(table.trained_on.sum()):
         return f"the model was trained on {trained:,} of these bags: no guarantee holds"
     return STOPPED_EARLY if _stopped_training(table) else ""
 

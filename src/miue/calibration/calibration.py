@@ -12,19 +12,19 @@ from pydantic import BaseModel, ConfigDict, Field
 from miue.bags.classes import ClassNames
 from miue.calibration.class_mix import ClassMix
 from miue.calibration.covariate_shift import CovariateShift
-from miue.calibration.deferral import Deferral
+from miue.calibration.deferral import BELOW_THRESHOLD, Deferral
 from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.instance_flags import InstanceFlags, describe_negative_class
 from miue.calibration.prediction_sets import PredictionSets
 from miue.calibration.scaling import Scaling
 from miue.common.digests import list_in_model
-from miue.common.errors import ModelError
+from miue.common.errors import ModelError, first_few
 from miue.common.json_record import JsonFormat
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import checked
-from miue.predictions.provenance import Provenance
+from miue.predictions import Provenance
 
-FILE = "calibration.json"
+CALIBRATION = "calibration.json"
 AGAIN = "calibrate again"
 PARTS = {
     "scaling": "scaling",
@@ -135,6 +135,72 @@ class Calibration(PrintsAsTable, BaseModel):
         sets = isinstance(part, PredictionSets)
         return part.describe(self.class_names) if sets else str(part.fitted)
 
+    def notes(self) -> list[str]:
+        """Return what else to know of the rules, a sentence or several each."""
+        made_from, flags = self.made_from, self.instances
+        said = []
+        if made_from.left_out and self.has_rules_of_bags:
+            said.append(
+                f"one bag of each of {made_from.patients:,} patients was drawn, as bags of one patient are alike; "
+                f"left out: {plural(made_from.left_out, 'further bag')}."
+            )
+        if flags is not None and flags.left_out:
+            said.append(
+                f"left out of the flags: {plural(flags.left_out, 'positive bag')} without labels of all "
+                "instances, or without a positive one."
+            )
+        if self.class_mix is not None and self.class_mix.missing and self.has_rules_of_bags:
+            names = first_few(self.class_names[label] for label in self.class_mix.missing)
+            said.append(
+                f"no calibration bag is of class {names}, so that nothing is promised for bags of that class."
+            )
+        said += self._rare_classes()
+        if self.covariate_shift is not None:
+            said.append(self.covariate_shift.left_out_in_words())
+        if self.scaling_left_out:
+            said.append(f"no temperature was fitted: {self.scaling_left_out}.")
+        if made_from.caveat:
+            said.append(f"{made_from.caveat}.")
+        return [note for note in said if note]
+
+    @property
+    def warning(self) -> str:
+        """Why every bag will be deferred, and what to do; "" where some may be accepted."""
+        if self.deferral is None or not self.deferral.refused:
+            return ""
+        other = "compare another score with the out-of-distribution threshold or leave that out, "
+        return (
+            f"{self.deferral.refused}. Every bag will be deferred; "
+            f"{other if BELOW_THRESHOLD in self.deferral.refused else ''}allow a larger error, lower the "
+            "confidence, add bags, or leave the deferral out."
+        )
+
+    def _rare_classes(self) -> list[str]:
+        """Return which classes are so rare that a promise over all bags holds if all of their bags are wrong."""
+        sets, deferral = self.prediction_sets, self.deferral
+        said = []
+        if sets is not None and sets.full == 1:
+            said.append(
+                "the set of every calibration bag holds all classes, which says nothing: lower the coverage or "
+                "choose another kind of prediction sets."
+            )
+        if sets is not None and not sets.per_class and (rare := self._as_rare_as(sets.error)):
+            said.append(
+                f"the sets may miss {100 * sets.error:g} % of all labels, which can be all bags of class {rare}; "
+                "sets per class promise the coverage for each class."
+            )
+        if deferral is not None and not deferral.refused and (rare := self._as_rare_as(deferral.max_error)):
+            wrong = f"{100 * deferral.max_error:g} % of accepted bags may be wrong"
+            said.append(f"{wrong}, which can be all bags of class {rare}.")
+        return said
+
+    def _as_rare_as(self, share: float) -> str:
+        """Return the classes of at most a share of the calibration bags, with their numbers; "" for none."""
+        counts = [] if self.class_mix is None else list(map(sum, self.class_mix.confusion))
+        named = zip(self.class_names, counts, strict=False)  # no counts where the bags were weighted
+        bags = sum(counts)
+        return first_few(f"{name} ({n:,} of {bags:,})" for name, n in named if 0 < n <= share * bags)
+
     def check_weights(self, weights_sha256: str | None) -> None:
         """Raise where the calibration was made from predictions of other weights than these.
 
@@ -149,7 +215,7 @@ class Calibration(PrintsAsTable, BaseModel):
                 item="the calibration",
                 wanted=f"predictions of the weights that were calibrated (SHA-256 {self.weights_sha256})",
                 got=f"predictions of other weights (SHA-256 {weights_sha256})",
-                fix="calibrate again with these weights: miue calibrate RUN STORE",
+                fix="calibrate again with these weights",
             )
 
     def describe_missing_patients(self, patients: Sequence[str] | np.ndarray | None, count: int) -> str:
@@ -167,7 +233,7 @@ class Calibration(PrintsAsTable, BaseModel):
         return (
             f"No patient is stated for {unknown:,} of {plural(count, 'bag')}, and patients of the calibration "
             "have several bags. Each counts as a patient of its own, so that a false alarm is likelier than "
-            "stated if some are of one patient. State patients by a table: miue predict --labels TABLE."
+            "stated if some are of one patient. State patients by a table of labels."
         )
 
     def save(self, path: Path | str) -> None:
@@ -177,7 +243,7 @@ class Calibration(PrintsAsTable, BaseModel):
             StorageError: it cannot be written.
         """
         FORMAT.write(Path(path), self)
-        if Path(path).name == FILE:
+        if Path(path).name == CALIBRATION:
             list_in_model(Path(path))
 
     @classmethod
@@ -188,7 +254,7 @@ class Calibration(PrintsAsTable, BaseModel):
         Raises:
             StorageError: no calibration there, a damaged one, or one of another version.
         """
-        file = Path(path) / FILE if Path(path).is_dir() else Path(path)
+        file = Path(path) / CALIBRATION if Path(path).is_dir() else Path(path)
         return FORMAT.read(file, cls)
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Float64, Int64
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 from miue.calibration.compared import round_scores
-from miue.predictions.table import PredictionTable
+from miue.predictions import PredictionTable
 
 CLASS_MIX = "class_mix"
 LEAST_SINGULAR_VALUE = 0.1

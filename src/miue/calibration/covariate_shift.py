@@ -9,12 +9,10 @@ from jaxtyping import Float64
 from pydantic import BaseModel, ConfigDict
 
 from miue.bags.drawing import draw_folds, group_by_patient
-from miue.calibration.compared import compared_uncertainties
-from miue.calibration.patients import counted_rows
+from miue.calibration.compared import compared_uncertainties, counted_rows
 from miue.common.errors import DataError, ModelError
 from miue.common.text import plural
-from miue.predictions.folder import Predictions
-from miue.predictions.table import PredictionTable
+from miue.predictions import Predictions, PredictionTable
 
 CLIP = 20.0
 """Largest density ratio; the calibration bags have 1 on average."""
@@ -71,6 +69,19 @@ class CovariateShift(BaseModel):
             f"(effective sample size {self.effective_sample_size:.1f}, density ratios clipped at {self.clip:g}), "
             "assuming that only the mix of bags has changed and not the label of a bag with these uncertainties"
         )
+
+    def left_out_in_words(self) -> str:
+        """Return which rules, bags and uncertainties were left out, a sentence each."""
+        sentences = (
+            f"Left out: {self.rules_left_out}; every bag is accepted." if self.rules_left_out else "",
+            f"Beyond the clip: {plural(self.clipped, 'new bag')}." if self.clipped else "",
+            f"Not counted: {plural(self.left_out, 'new bag')}, out of distribution or of patients that were "
+            "counted already."
+            if self.left_out
+            else "",
+            f"Not finite everywhere, so unused: {', '.join(self.unused)}." if self.unused else "",
+        )
+        return " ".join(filter(None, sentences))
 
 
 def effective_sample_size(weights: Float64[np.ndarray, "n"]) -> float:
@@ -197,7 +208,7 @@ def count_new_bags(like: Predictions, bags_of_patient: str, seed: int) -> Predic
             item="the new bags to calibrate for",
             wanted=f"at least {NEEDED} that are in distribution, one of each patient",
             got=f"{count:,} of {len(like.bags):,}",
-            fix="predict more of the new bags, or calibrate without them (no --like, in Python like=None)",
+            fix="predict more of the new bags, or calibrate without them",
         )
     return table
 

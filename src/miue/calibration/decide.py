@@ -9,15 +9,18 @@ from jaxtyping import Bool, Float64
 
 from miue.bags.classes import numbered_classes
 from miue.calibration.calibration import Calibration
-from miue.calibration.compared import round_scores
-from miue.calibration.dataset_shift import find_shift
+from miue.calibration.compared import find_shift, round_scores
 from miue.calibration.deferral import Deferral
 from miue.common.errors import DataError
 from miue.common.values import checked
-from miue.predictions.decisions import DEFERRED, OUT_OF_DISTRIBUTION, Decisions
-from miue.predictions.folder import Predictions, check_predictions
-from miue.predictions.stored_instances import StoredInstances
-from miue.predictions.table import PredictionTable
+from miue.predictions import (
+    DEFERRED,
+    OUT_OF_DISTRIBUTION,
+    Decisions,
+    Predictions,
+    PredictionTable,
+    StoredInstances,
+)
 
 
 @checked()
@@ -36,7 +39,6 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
             another estimator than the calibrated one.
         ModelError: predictions of a model with other weights than the calibrated ones.
     """
-    check_predictions(predictions)
     calibration.check_weights(predictions.provenance.weights_sha256)
     table = predictions.bags
     classes = match_classes(predictions, calibration)
@@ -130,8 +132,8 @@ def match_classes(predictions: Predictions, calibration: Calibration) -> tuple[s
         item="the predictions",
         wanted=f"the classes that were calibrated: {', '.join(calibrated)}",
         got=", ".join(classes) if classes != calibrated else f"{count} classes",
-        fix="decide on predictions of the model that was calibrated, or calibrate with --classes in the order of "
-        "the model (in Python class_names)",
+        fix="decide on predictions of the model that was calibrated, or calibrate with the classes in "
+        "the order of the model",
     )
 
 

@@ -8,11 +8,10 @@ import numpy as np
 from jaxtyping import Bool, Float64
 from pydantic import BaseModel, ConfigDict
 
-from miue.calibration.binomial import p_values
-from miue.calibration.ranks import check_share, exact, needed_for_tolerance
+from miue.calibration.ranks import check_share, exact, needed_for_tolerance, p_values
 from miue.common.text import plural
 from miue.common.values import check_fields
-from miue.predictions.error_model import ERROR_PROBABILITY
+from miue.predictions import ERROR_PROBABILITY
 
 ORDERING_PART = 10  # one bag in this many says which thresholds are tested; the others test them
 _MARGIN = 1.5  # standard deviations by which the first threshold should accept more bags than a test needs

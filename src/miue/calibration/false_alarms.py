@@ -114,7 +114,7 @@ def fit_false_alarms(values: Float64[np.ndarray, "n"], score: str, goal: FalseAl
             item=f"the score {score!r} of in-distribution calibration bags",
             wanted="finite numbers of at most 3e38 up to the threshold",
             got=str(threshold),
-            fix="mend the scores, or choose another with --ood-score, in Python FalseAlarmGoal(score=NAME)",
+            fix="mend the scores, or choose another",
         )
     return FalseAlarms(
         score=score,

@@ -17,9 +17,7 @@ from miue.calibration.ranks import check_share, exact
 from miue.common.errors import ConfigError, DataError, unknown_name
 from miue.common.text import is_or_are, plural
 from miue.common.values import Guarantee, check_fields
-from miue.predictions.instance_errors import ERROR_PROBABILITY, probabilities_by_error
-from miue.predictions.provenance import Provenance
-from miue.predictions.table import PredictionTable
+from miue.predictions import ERROR_PROBABILITY, PredictionTable, Provenance, probabilities_by_error
 
 GUARANTEES: tuple[str, ...] = get_args(Guarantee)
 OF_NEGATIVES = ("no-false-flag", "false-positives")

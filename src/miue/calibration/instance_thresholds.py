@@ -25,7 +25,7 @@ from miue.calibration.ranks import exact
 from miue.common.errors import DataError, lacking
 from miue.common.text import plural
 from miue.common.values import Guarantee
-from miue.predictions.folder import Predictions
+from miue.predictions import Predictions
 
 
 def fit_instance_flags(
@@ -92,7 +92,7 @@ def check_count(goal: InstanceGoal, count: int, *, patients: bool) -> None:
         item=f"flags of instances ({goal.guarantee} {goal.level:g})",
         wanted=f"at least {goal.needed} {unit} ({formula})",
         got=str(count),
-        fix=("label all instances of positive bags (--instance-labels), " if goal.guarantee == "recall" else "")
+        fix=("label all instances of positive bags, " if goal.guarantee == "recall" else "")
         + "add bags, raise the level"
         + (", lower the cap" if goal.highest_loss > 1 else "")
         + ", or leave the flags out",

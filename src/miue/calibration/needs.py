@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,14 +10,13 @@ import numpy as np
 from miue.bags.drawing import group_by_patient
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
+from miue.calibration.compared import counted_rows
 from miue.calibration.deferral import DeferralGoal, needed_for_deferral
 from miue.calibration.false_alarms import FalseAlarmGoal, needed_for_false_alarms, rank_of_threshold
 from miue.calibration.instance_flags import InstanceGoal
-from miue.calibration.patients import counted_rows
 from miue.calibration.prediction_sets import PredictionSetGoal
 from miue.calibration.ranks import needed_for_rank
 from miue.common.errors import ConfigError, DataError
-from miue.common.text import plural
 from miue.settings import CalibrateSettings
 
 
@@ -76,20 +75,17 @@ class Goals:
             ConfigError: flags of instances, or none of the goals holds.
         """
         why = {
-            "instances": "flags of instances hold for bags that count alike",
             "deferral": "the deferral, whose exact binomial tests do not hold for weighted bags",
             "false_alarms": "the out-of-distribution threshold, which would no longer detect what has changed",
         }
         if self.instances is not None or not (self.scaling or self.prediction_sets):
             raise ConfigError(
-                item="a calibration for bags of another mix (--like, in Python like)",
+                item="a calibration for bags of another mix",
                 wanted="prediction sets or scaling, and no flags of instances",
-                got=why["instances"] if self.instances is not None else "neither",
-                fix="leave out --instances (in Python instances)"
-                if self.instances is not None
-                else "leave one of the two in",
+                got="flags of instances" if self.instances is not None else "neither",
+                fix="ask for prediction sets or scaling alone",
             )
-        left_out = [why[name] for name in ("deferral", "false_alarms") if getattr(self, name) is not None]
+        left_out = [why[name] for name in why if getattr(self, name) is not None]
         return replace(self, deferral=None, false_alarms=None), ", and ".join(left_out)
 
     @property
@@ -99,17 +95,9 @@ class Goals:
 
     @property
     def labeled_parts(self) -> list[str]:
-        """The parts asked for that read labels, as ``--without`` names them."""
-        asked = {"scaling": self.scaling, "deferral": self.deferral, "sets": self.prediction_sets}
+        """The parts for bags asked for that read labels, in words."""
+        asked = {"scaling": self.scaling, "deferral": self.deferral, "prediction sets": self.prediction_sets}
         return [name for name, goal in asked.items() if goal]
-
-
-@dataclass(frozen=True)
-class _Problem:
-    wanted: str
-    got: str
-    fix: str
-    arguments: tuple[str, ...] = ()  # of ``calibrate``, that change what is asked
 
 
 def check_bags(
@@ -139,131 +127,89 @@ def check_bags(
         DataError: bags out of distribution or without a label, or too few for a part; all of it in one message.
         ConfigError: another way to count bags of a patient.
     """
-    problems = []
     known_ood = is_ood.out_of_distribution
-    out, unlabeled = np.flatnonzero(known_ood), np.flatnonzero(~labels.known)
-    if len(out):
-        problems.append(
-            _Problem(
-                "calibration bags that are in distribution",
-                f"{len(out):,} of {len(ids):,} marked out of distribution ({str(ids[out[0]])!r} first)",
-                "leave these out: the guarantees speak of bags like the calibration bags",
-            )
-        )
-    if goals.needs_labels and len(unlabeled):
-        parts = " ".join(f"--without {part}" for part in goals.labeled_parts)
-        problems.append(
-            _Problem(
-                "a label for every calibration bag",
-                f"{len(unlabeled):,} of {len(ids):,} without one ({str(ids[unlabeled[0]])!r} first)",
-                "label them (--labels), leave them out"
-                + (f", or calibrate without labels: {parts}" if parts else ""),
-                tuple({"sets": "prediction_sets"}.get(part, part) for part in goals.labeled_parts),
-            )
-        )
     rows = counted_rows(patients, len(ids), bags_of_patient, seed)
     usable = rows[~known_ood[rows]]
     known = labels[usable[labels.known[usable]]]
-    add = "add bags" if len(rows) == len(ids) else "add bags of other patients"
-    problems += _too_few(goals, len(usable), known, class_names, of=_of(rows, ids), add=add)
+    problems = []  # (wanted, got, fix)
+    for wanted, wrong, what, fix in (
+        (
+            "calibration bags that are in distribution",
+            np.flatnonzero(known_ood),
+            "marked out of distribution",
+            "leave these out: the guarantees speak of bags like the calibration bags",
+        ),
+        (
+            "a label for every calibration bag",
+            np.flatnonzero(~labels.known & goals.needs_labels),
+            "without one",
+            f"label them, or leave out these bags, or {', '.join(goals.labeled_parts) or 'flags of instances'}",
+        ),
+    ):
+        if len(wrong):
+            got = f"{len(wrong):,} of {len(ids):,} {what} ({str(ids[wrong[0]])!r} first)"
+            problems.append((wanted, got, fix))
+    of = "" if len(rows) == len(ids) else f" (one bag of each of {len(rows):,} patients, of {len(ids):,} bags)"
+    more = "" if len(rows) == len(ids) else " of other patients"
+    whose = None if patients is None or bags_of_patient == "all" else group_by_patient(patients)
+    needs = [(need, of) for need in _needs(goals, len(usable), known, class_names)]
     if goals.instances is not None:
-        whose = None if patients is None or bags_of_patient == "all" else group_by_patient(patients)
-        problems += _too_few_of_class(goals.instances, labels, ~known_ood, whose, class_names)
+        needs.append((_need_of_flags(goals.instances, labels, ~known_ood, whose, class_names), ""))
+    for need, counted in needs:
+        if need.there < need.needed:
+            wanted = f"at least {need.needed:,} {need.bags} for {need.part}"
+            got = f"{need.there:,} {need.bags}{counted}"
+            part = need.part.partition(" (")[0]
+            problems.append((wanted, got, f"add bags{more}, ask for less, or leave out {part}"))
     if problems:
-        raise DataError(
-            item="the calibration",
-            wanted="; ".join(problem.wanted for problem in problems),
-            got="; ".join(dict.fromkeys(problem.got for problem in problems)),
-            fix="; ".join(dict.fromkeys(problem.fix for problem in problems)) + _in_python(problems),
-        )
+        wanted, got, fix = ("; ".join(dict.fromkeys(parts)) for parts in zip(*problems, strict=True))
+        raise DataError(item="the calibration", wanted=wanted, got=got, fix=fix)
 
 
-def _in_python(problems: Sequence[_Problem]) -> str:
-    """Return which arguments of ``calibrate`` the options are that the problems name."""
-    names = dict.fromkeys(name for problem in problems for name in problem.arguments)
-    arguments = "argument" if len(names) == 1 else "arguments"
-    return f" (in Python the {arguments} {', '.join(names)} of calibrate)" if names else ""
+@dataclass(frozen=True)
+class _Need:
+    """How many of some bags a part needs, and how many there are."""
+
+    part: str
+    bags: str
+    needed: int
+    there: int
 
 
-def _too_few(
-    goals: Goals, count: int, labels: Labels, names: Sequence[str], *, of: str, add: str
-) -> list[_Problem]:
-    """Return what is wanted of the number of bags, part by part; more bags of the same patients do not count."""
-    problems = []
-    fewer = f"{add}, or "
-    if goals.deferral is not None:
-        goal, least = goals.deferral, needed_for_deferral(goals.deferral)
-        needed = _needed_for_deferral(goal, goals.false_alarms)
+def _needs(goals: Goals, count: int, labels: Labels, names: Sequence[str]) -> Iterator[_Need]:
+    """Yield what each part for bags needs; more bags of the same patients do not count."""
+    if (goal := goals.deferral) is not None:
+        least, needed = needed_for_deferral(goal), _needed_for_deferral(goal, goals.false_alarms)
         below = f", {least} of them below the out-of-distribution threshold" if needed > least else ""
-        if len(labels) < needed:
-            problems.append(
-                _Problem(
-                    f"at least {plural(needed, 'labeled bag')} for the deferral (error {goal.max_error:g} at "
-                    f"confidence {goal.confidence:g}{below})",
-                    f"{len(labels):,} labeled{of}",
-                    f"{fewer}raise --max-error, lower --confidence or drop the deferral: --without deferral",
-                    ("deferral",),
-                )
-            )
-    if goals.prediction_sets is not None:
-        sets, needed = goals.prediction_sets, needed_for_rank(goals.prediction_sets.error)
-        counts = {"": len(labels)}
+        part = f"the deferral (error {goal.max_error:g} at confidence {goal.confidence:g}{below})"
+        yield _Need(part, "labeled bags", needed, len(labels))
+    if (sets := goals.prediction_sets) is not None:
+        part, needed = f"prediction sets (coverage {1 - sets.error:g})", needed_for_rank(sets.error)
+        counts = {"labeled bags": len(labels)}
         if sets.per_class:
             of_class = np.bincount(labels.values, minlength=len(names))
-            counts = {f" of class {name}": int(of_class[c]) for c, name in enumerate(names)}
-        marginal = ", ask for marginal coverage (no --per-class)" if sets.per_class else ""
-        problems += [
-            _Problem(
-                f"at least {plural(needed, 'labeled bag')}{which} for prediction sets "
-                f"(coverage {1 - sets.error:g})",
-                f"{there} labeled{which}{of}",
-                f"{fewer}lower --coverage{marginal} or drop the prediction sets: --without sets",
-                ("prediction_sets",),
-            )
-            for which, there in counts.items()
-            if there < needed
-        ]
-    if goals.false_alarms is not None:
-        alarms, needed = goals.false_alarms, needed_for_false_alarms(goals.false_alarms)
+            counts = {f"labeled bags of class {name}": int(of_class[c]) for c, name in enumerate(names)}
+        yield from (_Need(part, bags, needed, there) for bags, there in counts.items())
+    if (alarms := goals.false_alarms) is not None:
         sure = "" if alarms.confidence is None else f" at confidence {alarms.confidence:g}"
-        if count < needed:
-            problems.append(
-                _Problem(
-                    f"at least {needed} in-distribution bags for the out-of-distribution threshold "
-                    f"(false alarms {alarms.rate:g}{sure})",
-                    f"{count} in-distribution{of}",
-                    f"{fewer}raise --false-alarms or drop the threshold: --without ood",
-                    ("false_alarms",),
-                )
-            )
-    return problems
+        part = f"the out-of-distribution threshold (false alarms {alarms.rate:g}{sure})"
+        yield _Need(part, "in-distribution bags", needed_for_false_alarms(alarms), count)
 
 
-def _too_few_of_class(
+def _need_of_flags(
     goal: InstanceGoal,
     labels: Labels,
     usable: np.ndarray,
     whose: np.ndarray | None,
     names: Sequence[str],
-) -> list[_Problem]:
-    """Return what is wanted of the number of negative or positive patients, or bags where these are not known."""
+) -> _Need:
+    """Return the need of negative or positive patients, or of bags where these are not known."""
     of_class = (labels.values == goal.find_negative_class(names)) == goal.of_negatives
     rows = np.flatnonzero(labels.known & usable & of_class)
     count = len(rows) if whose is None else len(set(whose[rows]))
-    if count >= goal.needed:
-        return []
-    which = "negative" if goal.of_negatives else "positive"
-    unit = f"{which} bags" if whose is None else f"patients with {which} bags"
-    lower = ", lower --flags-cap" if goal.highest_loss > 1 else ""
-    return [
-        _Problem(
-            f"at least {goal.needed} {unit} for flags of instances ({goal.guarantee} {goal.level:g})",
-            f"{count} {unit}",
-            f"add bags{'' if whose is None else ' of other patients'}, raise --instance-level{lower} or leave out "
-            "--instances",
-            ("instances",),
-        )
-    ]
+    bags = "negative bags" if goal.of_negatives else "positive bags"
+    part = f"flags of instances ({goal.guarantee} {goal.level:g})"
+    return _Need(part, bags if whose is None else f"patients with {bags}", goal.needed, count)
 
 
 def _needed_for_deferral(goal: DeferralGoal, alarms: FalseAlarmGoal | None) -> int:
@@ -280,12 +226,4 @@ def needed_by_default() -> int:
         _needed_for_deferral(DeferralGoal(), alarms),
         needed_for_rank(PredictionSetGoal().error),
         needed_for_false_alarms(alarms),
-    )
-
-
-def _of(rows: np.ndarray, ids: Sequence[str] | np.ndarray) -> str:
-    return (
-        ""
-        if len(rows) == len(ids)
-        else f" (one bag of each of {plural(len(rows), 'patient')}, of {len(ids):,} bags)"
     )

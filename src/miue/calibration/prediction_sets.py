@@ -167,7 +167,6 @@ def _quantile(
             wanted=f"calibration bags{of} that weigh at least {needed_for_rank(goal.error)} times as much as "
             "a new bag",
             got=f"{weights.sum() / own:.1f} times, of {len(scores):,} bags",
-            fix="label some of the new bags and calibrate on them, lower --coverage (in Python raise the error of "
-            "PredictionSetGoal), or leave the sets out",
+            fix="label some of the new bags and calibrate on them, lower the coverage, or leave the sets out",
         )
     return float(scores[order[rank - 1]])

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from miue.calibration import applied_calibration
+from miue.calibration.calibration import applied_calibration
 from miue.common.errors import ConfigError
 from miue.common.text import plural
-from miue.predictions.distance_names import MEAN, distance_of
-from miue.predictions.folder import Predictions
-from miue.predictions.table import PredictionTable
+from miue.predictions import MEAN, Predictions, PredictionTable, distance_of
 from miue.settings import Limits
 
 FLAGGED, DEFERRED = "called out of distribution", "deferred"

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Int64
 
 from miue.bags.classes import numbered_classes
-from miue.calibration import applied_calibration, describe_flags
+from miue.calibration.calibration import applied_calibration, describe_flags
 from miue.calibration.false_alarms import PREFERRED_SCORES
 from miue.calibration.reasons import DEFERRED, EMPTY, FLAGGED, REASONS, count_instances, distance_name, judge
 from miue.common.errors import StorageError
@@ -19,9 +19,7 @@ from miue.common.files import atomic_file, json_text, read_json
 from miue.common.tables import write_rows
 from miue.common.text import escape_formula
 from miue.common.values import checked
-from miue.predictions.distance_names import describe_scores
-from miue.predictions.error_model import ERROR_PROBABILITY
-from miue.predictions.folder import Predictions, check_not_empty, check_predictions
+from miue.predictions import ERROR_PROBABILITY, Predictions, check_not_empty, describe_scores
 from miue.settings import Limits
 
 LIMITS = ("judged", "not judged", "order", "columns")
@@ -79,7 +77,7 @@ class Worklist:
             return "the new bags may differ from the calibration bags, or the calibration accepts few bags at all"
         return (
             "these bags may differ from the validation bags, or the limits do not suit them; "
-            "miue calibrate sets limits with a stated guarantee"
+            "a calibration sets limits with a stated guarantee"
         )
 
 
@@ -106,7 +104,6 @@ def worklist(predictions: Predictions, limits: Limits | Mapping[str, Any] | None
     >>> worklist(model.predict([*bags, far])).rows[0]["reason"].split(" (")[0]
     'far from training data'
     """
-    check_predictions(predictions)
     check_not_empty(predictions)
     limits = Limits.of(limits)
     table = predictions.bags

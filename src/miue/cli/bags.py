@@ -146,8 +146,7 @@ def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[Ba
         DataError: bags or patients that the model was trained on, or no bags that are known not to be.
     """
     from miue.bags.fingerprint import fingerprint
-    from miue.calibration import CalibrationBags
-    from miue.calibration.calibrate import STOPPED_EARLY
+    from miue.calibration import STOPPED_EARLY, CalibrationBags
     from miue.common.files import read_json
     from miue.model.training_bags import parts_of_run
 

@@ -81,7 +81,7 @@ def calibrate(
 
     Example: miue calibrate run store --max-error 0.05
     """
-    from miue.calibration import CalibrationBags, describe
+    from miue.calibration import CalibrationBags
     from miue.calibration import calibrate as calibrate_on
     from miue.calibration.needs import Goals
     from miue.common.locks import locked
@@ -113,10 +113,10 @@ def calibrate(
         say_json(made.model_dump(mode="json"))
     else:
         made.tables()[0].show("Calibration")
-    for note in describe.notes(made):
+    for note in made.notes():
         say(f"Note: {note}", err=as_json)
-    if warning := describe.warning(made):
-        say(f"Warning: {warning}", err=True)
+    if made.warning:
+        say(f"Warning: {made.warning}", err=True)
     say(f"Written to {out}", err=as_json)
 
 
@@ -206,7 +206,7 @@ def decide(
     from miue.bags.classes import numbered_classes
     from miue.calibration import Calibration
     from miue.calibration import decide as decide_on
-    from miue.predictions.folder import read_predictions
+    from miue.predictions import read_predictions
 
     refuse_existing(out, PREDICTIONS, overwrite=overwrite)
     rules, classes = Calibration.load(calibration), table.classes

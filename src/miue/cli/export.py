@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from miue.common.tasks import Executor
     from miue.pathology.export.folders import Written
-    from miue.predictions.folder import Predictions
+    from miue.predictions import Predictions
     from miue.settings import DrawnSettings, ExportSettings, PredictSettings
 
 export_app = typer.Typer(help="Turn predictions into overlays, heatmaps, maps, tables.", no_args_is_help=True)
@@ -184,7 +184,7 @@ def _export(
     **options: Any,
 ) -> None:
     """Export predictions that were saved, and say what was written and what was left out."""
-    from miue.predictions.folder import read_predictions
+    from miue.predictions import read_predictions
 
     refuse_existing(out, EXPORT, overwrite=overwrite)
     ids = None if settings.ids is None else _read_ids(settings.ids)

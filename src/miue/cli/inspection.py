@@ -14,8 +14,7 @@ from miue.bags.classes import doubt_about_negative_class, names_or_numbers
 from miue.bags.copies import describe_copies
 from miue.bags.dataset import BagDataset
 from miue.bags.names import how_to_pass
-from miue.calibration import Calibration
-from miue.calibration.calibration import PARTS
+from miue.calibration import PARTS, Calibration
 from miue.cli.bags import open_bags
 from miue.common.errors import StorageError, first_few
 from miue.common.files import read_json
@@ -365,7 +364,7 @@ def _component(component: Component) -> str:
 
 
 def _describe_predictions(path: Path, progress: bool) -> dict[str, Any]:
-    from miue.predictions.folder import count_known, read_predictions
+    from miue.predictions import count_known, read_predictions
 
     predictions = read_predictions(path)
     both = {"bags": predictions.bags, "instances": predictions.instances}

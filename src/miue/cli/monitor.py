@@ -53,10 +53,9 @@ def monitor(
 
     Example: miue monitor run predictions-monday predictions-tuesday --out monitor
     """
-    from miue.calibration import Calibration
-    from miue.calibration.decide import match_classes
-    from miue.calibration.monitoring.batch import Batch, watched_scores
-    from miue.calibration.monitoring.folder import PAGE, add_batches, batch_names
+    from miue.calibration import Calibration, match_classes
+    from miue.calibration.monitoring import Batch, add_batches, batch_names, watched_scores
+    from miue.calibration.monitoring.folder import PAGE
     from miue.common.files import name_of
     from miue.common.folder_kinds import EMPTY_SHARD
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from miue.common.tasks import Shard
     from miue.model.model import Model
     from miue.model.shards import PredictionRequest
-    from miue.predictions.folder import Predictions
+    from miue.predictions import Predictions
     from miue.settings import LoadSettings, PredictSettings
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from miue.predictions.provenance import TrainingRecord
+    from miue.predictions import TrainingRecord
     from miue.settings import LoadSettings, TrainSettings
     from miue.training.run_folder import IfExists
 

@@ -49,8 +49,8 @@ def worklist(
 
     Example: miue worklist predictions --out worklist.csv
     """
-    from miue.calibration.worklist import limits_file, write_worklist
-    from miue.calibration.worklist import worklist as make_worklist
+    from miue.calibration import limits_file, write_worklist
+    from miue.calibration import worklist as make_worklist
 
     for path in (out, limits_file(out)):
         refuse_existing(path, overwrite=overwrite)

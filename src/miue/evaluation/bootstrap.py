@@ -13,7 +13,7 @@ from miue.evaluation.intervals import Interval, metric_intervals
 from miue.evaluation.level import default_metrics
 from miue.evaluation.metrics import Owners, WeightedMetric
 from miue.evaluation.ranking import BINS, CELLS_AT_ONCE, EXACT_ITEMS
-from miue.predictions.table import PredictionTable
+from miue.predictions import PredictionTable
 
 Step = Callable[[int], None]
 

@@ -25,7 +25,7 @@ from miue.evaluation.metrics import (
     no_item_of,
     ratio,
 )
-from miue.predictions.table import PredictionTable
+from miue.predictions import PredictionTable
 
 ECE_BINS = 15
 OwnMetric = Callable[[PredictionTable], float]

@@ -9,12 +9,10 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from miue.bags.drawing import group_by_patient
-from miue.calibration import Calibration
-from miue.calibration.binomial import grouped_error_interval
+from miue.calibration import Calibration, grouped_error_interval
 from miue.evaluation.class_metrics import brier_score, expected_calibration_error, negative_log_likelihood
 from miue.evaluation.metrics import NO_LABEL, NONE_KNOWN_IN, Judged, Metric
-from miue.predictions.decisions import Decisions
-from miue.predictions.table import PredictionTable
+from miue.predictions import Decisions, PredictionTable
 
 INTERVAL = 0.95
 RISK = ("selective_risk", "selective_risk_low", "selective_risk_high")

@@ -19,9 +19,7 @@ from miue.evaluation.evaluation import NO_GROUP, Evaluation, GroupEvaluation
 from miue.evaluation.instances import evaluate_flags, evaluate_froc
 from miue.evaluation.level import LevelEvaluation, evaluate_level
 from miue.evaluation.metrics import NO_INSTANCE_LABEL, NO_LABEL, SEVERAL_CLASSES, Metric
-from miue.predictions.folder import Predictions, check_predictions
-from miue.predictions.table import PredictionTable
-from miue.predictions.training_parts import refuse_training_bags
+from miue.predictions import Predictions, PredictionTable
 
 
 @checked(leave=("metrics",))
@@ -59,12 +57,11 @@ def evaluate(
             name of one of miue, or return something else than a number.
         DataError: the model was trained on some of these bags, or on others of their patients.
     """
-    check_predictions(predictions)
     own = metrics or {}
     check_own_metrics(own)
     if not allow_training_bags:
         fix = "evaluate bags of other patients, or allow training bags"
-        refuse_training_bags(predictions.bags, "evaluate", fix)
+        predictions.bags.refuse_training_bags("evaluate", fix)
     tables, decisions = predictions.levels(), predictions.bags.decisions
     rules, names = applied_calibration(predictions.provenance), predictions.provenance.classes
     measures = sum(len(table.uncertainty_names) for table in tables.values() if table)

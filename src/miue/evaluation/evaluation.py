@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from miue.calibration.instance_flags import describe_negative_class
+from miue.calibration import describe_negative_class
 from miue.common.errors import ConfigError
 from miue.common.extras import import_extra
 from miue.common.text import PrintsAsTable, ResultTable
@@ -17,7 +17,7 @@ from miue.evaluation.instances import FlagEvaluation, applied_negative_class
 from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import Metric
 from miue.evaluation.tables import decision_table, group_tables, instance_table, level_table
-from miue.predictions.provenance import UNKNOWN, Provenance
+from miue.predictions import UNKNOWN, Provenance
 
 NO_GROUP = "no group"
 """Name of the group of bags whose group is not known."""

@@ -11,12 +11,10 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from miue.bags.drawing import group_by_patient
-from miue.calibration import InstanceFlags, applied_flags
-from miue.calibration.instance_flags import PROBABILITY, instance_scores
+from miue.calibration import PROBABILITY, InstanceFlags, applied_flags, instance_scores
 from miue.common.values import checked
 from miue.evaluation.metrics import Metric
-from miue.predictions.folder import Predictions, check_predictions
-from miue.predictions.provenance import Provenance
+from miue.predictions import Predictions, Provenance
 
 RATES = tuple(Fraction(2) ** power for power in range(-2, 4))
 """False positives per negative bag: 1/4, 1/2, 1, 2, 4, 8."""
@@ -56,7 +54,6 @@ def froc(predictions: Predictions, *, negative_class: int = 0, score: str = PROB
         ConfigError: something else than predictions, a number and a name.
         DataError: instances without this score.
     """
-    check_predictions(predictions)
     table, instances = predictions.bags, predictions.instances
     negative = table.judged & (table.labels.values == negative_class)
     if instances is None or not len(instances):

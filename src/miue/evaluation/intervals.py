@@ -15,7 +15,7 @@ from jaxtyping import Float64, Int64
 from scipy.optimize import brentq
 from scipy.stats import norm, rankdata, t
 
-from miue.calibration.binomial import grouped_error_intervals
+from miue.calibration import grouped_error_intervals
 from miue.evaluation.metrics import RECALL, Counts, WeightedMetric
 
 LEVEL = 0.95

@@ -9,8 +9,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float64, Int16, Int64
 
-from miue.calibration.deferral import PREFERRED_MEASURES
-from miue.calibration.false_alarms import PREFERRED_SCORES
+from miue.calibration import PREFERRED_MEASURES, PREFERRED_SCORES
 from miue.distributions import Dirichlet
 from miue.evaluation.class_metrics import METRICS, mean_confidence, overconfidence, recall
 from miue.evaluation.metrics import (
@@ -26,7 +25,7 @@ from miue.evaluation.metrics import (
     WeightedMetric,
 )
 from miue.evaluation.ranking import Ranking, class_auroc, ranked_auroc, ranked_risk_coverage
-from miue.predictions.table import PredictionTable
+from miue.predictions import PredictionTable
 
 CORRECTNESS = ("correct", "misclassified")
 DISTRIBUTION = ("in-distribution", "out-of-distribution")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from miue.calibration.deferral import PREFERRED_MEASURES
+from miue.calibration import PREFERRED_MEASURES
 from miue.common.errors import first_few
 from miue.common.text import ResultTable
 from miue.distributions.measures import MEASURES
@@ -15,7 +15,7 @@ from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.instances import FLAG_TITLES, FLAGS_IN_PERCENT, FROC_TITLES, FlagEvaluation
 from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import Metric, Separation
-from miue.predictions.distance_names import HIGH, MEAN, distance_of
+from miue.predictions import HIGH, MEAN, distance_of
 
 if TYPE_CHECKING:
     from miue.evaluation.evaluation import GroupEvaluation

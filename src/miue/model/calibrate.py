@@ -10,11 +10,18 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from miue.bags.dataset import BagDataset, check_dataset
-from miue.calibration import Calibration, CalibrationBags, Goals, calibrate, check_bags, check_names
-from miue.calibration.instance_thresholds import refuse_positive_instances
+from miue.calibration import (
+    Calibration,
+    CalibrationBags,
+    Goals,
+    calibrate,
+    check_bags,
+    check_names,
+    refuse_positive_instances,
+)
 from miue.common.values import checked
 from miue.model.model import Model
-from miue.predictions.folder import Predictions, check_predictions
+from miue.predictions import Predictions
 
 
 @checked()
@@ -52,8 +59,6 @@ def calibrate_model(
         ModelError: instances of another shape than the model was trained on; ``like`` of other weights.
     """
     check_dataset(bags)
-    if like is not None:
-        check_predictions(like, "like")
     model = replace(model, calibration=None)
     names = model.contract.class_names
     bags = bags.with_classes(names)

@@ -23,8 +23,7 @@ from miue.methods import Method
 from miue.model.encoding import encode_in_chunks
 from miue.model.part import Part, find_part
 from miue.model.predict import BATCH_INSTANCES, statistics_of, views_of
-from miue.predictions.instance_errors import ERROR_PROBABILITY
-from miue.predictions.table import OTHER_NAMES
+from miue.predictions import ERROR_PROBABILITY, OTHER_NAMES
 from miue.scores import (
     DISTANCES,
     Combined,

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
-from miue.calibration.calibration import FILE as CALIBRATION
+from miue.calibration import CALIBRATION
 from miue.common.digests import MODEL_FORMAT, check_files, read_sealed
 from miue.common.errors import ConfigError, ModelError, StorageError, first_few, folder_name, not_readable
 from miue.common.user_warnings import warn_user
@@ -20,7 +20,7 @@ from miue.model.config import ModelConfig
 from miue.model.contract import DataContract
 from miue.model.part import changed_code, find_part, other_versions, saved_part
 from miue.model.training_bags import FILE as SPLITS
-from miue.predictions.provenance import TrainingRecord
+from miue.predictions import TrainingRecord
 from miue.scores import FeatureDistance
 
 VERSION = 2

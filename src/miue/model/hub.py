@@ -27,7 +27,7 @@ from miue.model.contract import DataContract
 from miue.model.folder import CONFIG, MODEL_FILES, SAVE_AGAIN, WEIGHTS, saved_name
 from miue.model.model import Model
 from miue.model.part import find_package
-from miue.predictions.provenance import Provenance
+from miue.predictions import Provenance
 
 CARD = "README.md"
 TEMPLATE = Path(__file__).with_name("card.md.j2")

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import LabelSequence
-from miue.calibration import Calibration, decide
-from miue.calibration.calibration import FILE as CALIBRATION
+from miue.calibration import CALIBRATION, Calibration, decide
 from miue.common.digests import FILES, MODEL_FORMAT, list_files, sealed
 from miue.common.errors import DataError, first_few
 from miue.common.files import atomic_folder, write_json
@@ -44,14 +43,19 @@ from miue.model.folder import (
 )
 from miue.model.predict import OnBad, predict
 from miue.model.training_bags import TrainingBags
-from miue.predictions.error_model import ERROR_PROBABILITY, ErrorInputs, ErrorModel
-from miue.predictions.error_model import FILE as ERROR_MODEL
-from miue.predictions.folder import Predictions
-from miue.predictions.provenance import Provenance, TrainingRecord
-from miue.predictions.stream import PredictionStream
-from miue.predictions.table import PredictionTable
-from miue.predictions.validation_quantiles import FILE as VALIDATION
-from miue.predictions.validation_quantiles import ValidationQuantiles
+from miue.predictions import (
+    ERROR_MODEL,
+    ERROR_PROBABILITY,
+    VALIDATION,
+    ErrorInputs,
+    ErrorModel,
+    Predictions,
+    PredictionStream,
+    PredictionTable,
+    Provenance,
+    TrainingRecord,
+    ValidationQuantiles,
+)
 from miue.scores import FeatureDistance
 
 if TYPE_CHECKING:

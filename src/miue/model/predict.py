@@ -28,7 +28,7 @@ from miue.methods import BatchPrediction, Method, check_distribution, wrong_retu
 from miue.model.draws import draws_of_each
 from miue.model.encoding import encoded_blocks
 from miue.networks import encoder_precision, say_if_slow
-from miue.predictions.table import PredictionTable
+from miue.predictions import PredictionTable
 from miue.scores import InstanceViews
 
 BATCH_INSTANCES = 4096  # instances of whole bags that are scored together

@@ -16,8 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from miue.bags.dataset import BagDataset
 from miue.bags.fingerprint import fingerprint, fingerprint_of_facts
-from miue.calibration import Calibration, decide
-from miue.calibration.calibration import FILE as CALIBRATION
+from miue.calibration import CALIBRATION, Calibration, decide
 from miue.common.errors import MiueError, StorageError, first_few, wrong_type
 from miue.common.files import atomic_folder, file_sha256, make_folder, read_json, write_json
 from miue.common.folder_kinds import EMPTY_SHARD, PREDICTIONS
@@ -31,11 +30,14 @@ from miue.io.handover import describe_bags, find_bags_again, read_handed_over
 from miue.model.folder import CONFIG
 from miue.model.model import Model
 from miue.model.predict import NoReadableBag, batches_of
-from miue.predictions.folder import Predictions, read_predictions
-from miue.predictions.provenance import ShardOf
-from miue.predictions.stored_instances import StoredInstances
-from miue.predictions.stream import PredictionStream
-from miue.predictions.table import PredictionTable
+from miue.predictions import (
+    Predictions,
+    PredictionStream,
+    PredictionTable,
+    ShardOf,
+    StoredInstances,
+    read_predictions,
+)
 
 BAGS = "bags.safetensors"
 

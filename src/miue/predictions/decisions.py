@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -100,12 +98,3 @@ def parse_prediction_sets(texts: np.ndarray, num_classes: int, name: str) -> Boo
             )
         sets[row, [int(word) for word in words]] = True
     return sets
-
-
-def calibrated_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the calibrated columns by the names that they have without the prefix."""
-    return {
-        name.removeprefix(CALIBRATED_PREFIX): values
-        for name, values in columns.items()
-        if name.startswith(CALIBRATED_PREFIX)
-    }

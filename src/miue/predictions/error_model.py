@@ -22,7 +22,7 @@ from miue.predictions.instance_errors import (
 )
 from miue.predictions.table import PredictionTable
 
-FILE = "error_model.json"
+ERROR_MODEL = "error_model.json"
 FORMAT = JsonFormat("miue-error-model", 3, "error_model", "error model", "train again")
 
 FEWEST = 5  # bags of each class

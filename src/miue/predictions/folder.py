@@ -16,40 +16,29 @@ be there. Labels are class indices from 0, is_ood is true or false; either is em
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import BaseModel
 
 from miue.bags.arrays import check_ids
 from miue.bags.names import match_names
-from miue.bags.table_columns import are_their_numbers
-from miue.common.digests import FILES, check_files, read_sealed, sealed
-from miue.common.errors import (
-    DataError,
-    StorageError,
-    first_few,
-    lacking,
-    missing_column,
-    not_a_folder,
-    not_readable,
-    unknown_name,
-    wrong_type,
-)
-from miue.common.files import atomic_folder, read_json, write_json
-from miue.common.folder_kinds import EMPTY_SHARD, PREDICTIONS
+from miue.common.digests import FILES, sealed
+from miue.common.errors import ConfigError, DataError, first_few, lacking, missing_column, unknown_name
+from miue.common.files import atomic_folder, write_json
+from miue.common.folder_kinds import PREDICTIONS
 from miue.common.tables import read_columns, read_header, write_table
-from miue.common.text import PrintsAsTable, ResultTable, bar, plural
+from miue.common.text import PrintsAsTable, ResultTable, bar
 from miue.common.values import checked
 from miue.distributions.measures import MEASURES
-from miue.predictions.part_writer import PartWriter
-from miue.predictions.parts import AGAIN, FIX, FOLDER, MAIN, Part, check_folder
+from miue.predictions.decode import TEXT
+from miue.predictions.parts import FIX, FOLDER, MAIN, Part, PartWriter
 from miue.predictions.patients import by_patient
 from miue.predictions.provenance import UNKNOWN, Provenance
-from miue.predictions.read_table import TEXT, read_table
 from miue.predictions.stored_instances import StoredInstances
 from miue.predictions.table import PredictionTable, uncertainty_column
 
@@ -61,6 +50,23 @@ FORMATS = ("parquet", "csv")
 EDITABLE = ("label", "is_ood", "ood_set", "patient")
 """Columns of CSV tables that a person may correct, beside columns of their own; the digest is of the others."""
 LOCKED = "locked_columns"
+TABLES_JOINED = 64
+
+
+class Summary(BaseModel):
+    """What predictions.json says, as far as it is read back.
+
+    Attributes:
+        provenance: what made the predictions.
+        files: digests of the tables of CSV by name, those of ``columns_sha256``.
+        locked_columns: of each table, those that no one may change.
+        parts: of the instances.
+    """
+
+    provenance: Provenance
+    files: dict[str, str]
+    locked_columns: dict[str, tuple[str, ...]]
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,17 +77,15 @@ class Predictions(PrintsAsTable):
         bags: one item per bag.
         instances: one item per instance, or None where there are none.
         provenance: what made them.
+        columns_read: which columns of tables of another tool were recognized and which were not read, in words.
     """
 
     bags: PredictionTable
     instances: PredictionTable | None
     provenance: Provenance = UNKNOWN
+    columns_read: str = ""
 
-    checked_apart = True  # by check_predictions
-
-    @property
-    def _is_shard(self) -> bool:
-        return self.provenance.shard is not None
+    made_by: ClassVar[str] = "predict bags: model.predict(bags), or read them: miue.read_predictions(path)"
 
     def by_patient(self) -> PredictionTable | None:
         """Return one prediction per patient, None where no patient has several bags."""
@@ -145,7 +149,7 @@ class Predictions(PrintsAsTable):
             if instances is not None and table_format == "csv":
                 large = len(instances) >= COMPRESSED_FROM
                 name = INSTANCES[large]
-                _write_csv(folder / name, instances, exact_scores=self._is_shard)
+                _write_csv(folder / name, instances, exact_scores=self.provenance.shard is not None)
             elif instances is not None:
                 ordered = instances.in_order(self.bags.bag_ids.astype(str).tolist())
                 tables = ordered.parts() if isinstance(ordered, StoredInstances) else [ordered]
@@ -163,7 +167,7 @@ class Predictions(PrintsAsTable):
     def write_bags(self, folder: Path | str, parts: Sequence[Part]) -> None:
         """Write all but the instances into a folder that has these parts of them."""
         folder = Path(folder)
-        _write_csv(folder / BAGS, self.bags, exact_scores=self._is_shard)
+        _write_csv(folder / BAGS, self.bags, exact_scores=self.provenance.shard is not None)
         of_patients = self.by_patient()
         if of_patients is not None:
             _write_csv(folder / "patients.csv", of_patients, id_column="patient")
@@ -177,7 +181,10 @@ class Predictions(PrintsAsTable):
             "columns": {name: measure.describes for name, measure in MEASURES.items()},
             "provenance": self.provenance.to_json(),
             LOCKED: locked,
-            FILES: {name: columns_sha256(folder / name, columns) for name, columns in locked.items()},
+            FILES: {
+                name: columns_sha256(read_columns(folder / name, TEXT), columns, str(folder / name))
+                for name, columns in locked.items()
+            },
             **({"parts": [part.model_dump() for part in parts]} if parts else {}),
         }
         write_json(folder / MAIN, sealed(summary))
@@ -213,81 +220,137 @@ def check_not_empty(predictions: Predictions) -> None:
         raise lacking("the predictions", "at least one bag", "predict bags, or choose others of the predictions")
 
 
-def check_predictions(predictions: object, item: str = "the predictions") -> None:
-    """Raise unless ``predictions`` are predictions.
+@dataclass
+class PredictionStream:
+    """Predictions of some whole bags after another; they can be taken once.
+
+    Attributes:
+        batches: of some bags and of all their instances.
+        provenance: what makes them.
+        complete: adds what needs all bags, such as decisions; the predictions that it takes have no instances.
+        taken: whether they were, also where that ended in an error.
+    """
+
+    batches: Iterator[tuple[PredictionTable, PredictionTable]]
+    provenance: Provenance
+    complete: Callable[[Predictions], Predictions]
+    taken: bool = field(default=False, init=False)
+
+    def collect(self) -> Predictions:
+        """Return all of them, in memory.
+
+        Raises:
+            ConfigError: they were taken before.
+        """
+        bags, instances = zip(*self._take(), strict=True)
+        return replace(self._of_bags(list(bags)), instances=PredictionTable.concatenate(list(instances)))
+
+    def collect_bags(self) -> Predictions:
+        """Return those of bags alone, in memory; those of instances are dropped as they come.
+
+        Raises:
+            ConfigError: they were taken before.
+        """
+        return self._of_bags(_joined(of_bags for of_bags, _ in self._take()))
+
+    def save(self, path: Path | str, *, overwrite: bool = False, table_format: str = "parquet") -> Predictions:
+        """Write them to the folder ``path``, whole or not at all, and return them as they are read from there.
+
+        Parts of the instances are written while the next bags are computed, so that memory does not grow with the
+        number of bags; as CSV they are collected first.
+
+        Args:
+            path: the folder.
+            overwrite: replace what is there.
+            table_format: of the instances, "parquet" or "csv".
+
+        Raises:
+            DataError: a bag is there twice.
+            StorageError: ``path`` is taken, or the disk is full.
+            ConfigError: no such format, or they were taken before.
+        """
+        check_table_format(table_format)
+        if table_format == "csv":
+            predictions = self.collect()
+            predictions.save(path, overwrite=overwrite, table_format=table_format)
+            return predictions
+        with atomic_folder(Path(path), PREDICTIONS, overwrite=overwrite) as folder:
+            with PartWriter(folder / FOLDER) as writer:
+                bags = _joined(_written(_each_bag_once(self._take()), writer))
+            predictions = self._of_bags(bags)
+            predictions.write_bags(folder, writer.parts)
+        return replace(predictions, instances=StoredInstances(Path(path) / FOLDER, writer.parts))
+
+    def _take(self) -> Iterator[tuple[PredictionTable, PredictionTable]]:
+        """Return the batches.
+
+        Raises:
+            ConfigError: they were taken before: those that are left are not all.
+        """
+        if self.taken:
+            raise ConfigError(
+                item="the stream of predictions",
+                wanted="one whose predictions were not taken yet",
+                got="one that was collected or saved, or began to be",
+                fix="make another with model.stream(bags), or read what was saved: miue.read_predictions(folder)",
+            )
+        self.taken = True
+        return self.batches
+
+    def _of_bags(self, tables: list[PredictionTable]) -> Predictions:
+        return self.complete(Predictions(PredictionTable.concatenate(tables), None, self.provenance))
+
+
+def _written(
+    batches: Iterator[tuple[PredictionTable, PredictionTable]], writer: PartWriter
+) -> Iterator[PredictionTable]:
+    """Write the instances, and yield the bags."""
+    for of_bags, of_instances in batches:
+        writer.add(of_instances)
+        yield of_bags
+
+
+def _joined(tables: Iterable[PredictionTable]) -> list[PredictionTable]:
+    """Return the same rows in fewer tables.
+
+    A table of one bag has a dozen small arrays. Among the large arrays of instances, they keep the C library from
+    using the memory between them again: a process grew by 60 kB for each slide of 12,000 instances.
+    """
+    rest = iter(tables)
+    return [PredictionTable.concatenate(some) for some in iter(lambda: list(islice(rest, TABLES_JOINED)), [])]
+
+
+def _each_bag_once(
+    batches: Iterator[tuple[PredictionTable, PredictionTable]],
+) -> Iterator[tuple[PredictionTable, PredictionTable]]:
+    """Yield the batches as they come.
 
     Raises:
-        ConfigError: a model, a path or anything else.
+        DataError: a bag of one is there twice, or was in another before.
     """
-    if isinstance(predictions, Predictions):
-        return
-    fix = "predict bags with a model: model.predict(bags)"
-    if isinstance(predictions, str | Path):
-        fix = f"read them: miue.read_predictions({str(predictions)!r})"
-    raise wrong_type(item, "Predictions", predictions, fix)
+    seen: set[str] = set()
+    for of_bags, of_instances in batches:
+        ids = of_bags.bag_ids.tolist()
+        check_ids([*seen.intersection(ids), *ids])
+        seen.update(ids)
+        yield of_bags, of_instances
 
 
-@checked()
-def read_predictions(path: Path | str) -> Predictions:
-    """Return the predictions in the folder ``path``.
-
-    Raises:
-        StorageError: no predictions there, a shard without bags, a file that was changed or belongs to other
-            predictions, or a folder that another version of miue wrote.
-        DataError: a table of another tool that cannot be used.
-    """
-    folder = Path(path)
-    if (folder / EMPTY_SHARD).exists():
-        raise StorageError(
-            item=f"predictions {str(folder)!r}",
-            wanted="predictions of at least one bag",
-            got=f"a shard without bags{_number_of_shard(folder / EMPTY_SHARD)}",
-            fix="merge it with the other shards of this prediction: 'miue merge'",
-        )
-    main, bags, parts = folder / MAIN, folder / BAGS, folder / FOLDER
-    if (folder / "store.json").exists() or not (main.exists() or bags.exists()):
-        raise not_a_folder(
-            folder,
-            "predictions: a folder with bags.csv" + ("" if folder.is_file() else ", or a table"),
-            _where_predictions_are(folder),
-        )
-    if not main.exists() and not parts.exists():
-        return read_tables(bags, next((folder / name for name in INSTANCES if (folder / name).exists()), None))
-    summary = read_sealed(main, what="predictions", format_name=FORMAT, version=VERSION, again=AGAIN)
-    for name in (BAGS, *INSTANCES):
-        digest = partial(columns_sha256, names=summary[LOCKED].get(name, ()))
-        check_files(main, summary[FILES], [name], AGAIN, digest)
-    try:
-        provenance = Provenance.model_validate(summary["provenance"])
-        listed = [Part.model_validate(part) for part in summary.get("parts", ())]
-    except ValidationError as error:
-        raise not_readable(f"predictions {str(main)!r}", "what miue writes", error, AGAIN) from error
-    table = next((folder / name for name in INSTANCES if name in summary[FILES]), None)
-    predictions = _read_tables(bags, table, provenance)
-    check_folder(parts, listed)
-    if not listed:
-        return predictions
-    return _with_instances(predictions, StoredInstances(parts, listed), str(parts))
-
-
-def _read_tables(bags: Path, instances: Path | None, provenance: Provenance) -> Predictions:
-    """Return predictions as miue writes them: labels are numbers of classes, which can be the names of others."""
-    unmistakable = provenance.classes if are_their_numbers(provenance.classes) else ()
-    read = _read_both(bags, instances, provenance.model_copy(update={"classes": unmistakable}), None, None)
-    return replace(read, provenance=provenance)
-
-
-def columns_sha256(path: Path, names: Sequence[str]) -> str:
+def columns_sha256(columns: Mapping[str, np.ndarray], names: Sequence[str], table: str) -> str:
     """Return a digest of columns of a table of predictions, the same in any order of rows and columns.
 
     Numbers count in single precision, which nine significant digits keep.
 
+    Args:
+        columns: of the table, as they are read.
+        names: of those that count.
+        table: its name, for messages.
+
     Raises:
         DataError: a column that is not there.
     """
-    columns = read_columns(path, TEXT)
     if lost := [name for name in names if name not in columns]:
-        raise missing_column(f"table {str(path)!r}", f"the column {lost[0]!r}", columns, FIX)
+        raise missing_column(f"table {table!r}", f"the column {lost[0]!r}", columns, FIX)
     positions = [columns[name] for name in ("instance",) if name in names and columns[name].dtype.kind in "iuf"]
     order = np.lexsort([*positions, columns["bag_id"].astype(str)])
     digest = hashlib.sha256()
@@ -300,110 +363,6 @@ def columns_sha256(path: Path, names: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def read_tables(
-    bags: Path | str,
-    instances: Path | str | None = None,
-    provenance: Provenance = UNKNOWN,
-    *,
-    names: Mapping[str, str] | None = None,
-    instance_names: Mapping[str, str] | None = None,
-) -> Predictions:
-    """Read predictions from their tables, from this or any other tool (CSV, plain or gzipped, or Parquet).
-
-    Args:
-        bags: one row per bag.
-        instances: one row per instance.
-        provenance: what made them; labels may be the names of its classes.
-        names: columns of ``bags`` that have other names, by ours.
-        instance_names: likewise, of ``instances``.
-
-    Raises:
-        StorageError: missing or unreadable.
-        DataError: a table that cannot be used, a bag or an instance twice, instances with other classes than
-            the bags, or of a bag that is not there.
-    """
-    predictions = _read_both(bags, instances, provenance, names, instance_names)
-    _check_each_instance_once(predictions.instances, str(instances))
-    return replace(predictions, instances=_with_ood_of_bags(predictions))
-
-
-def _read_both(
-    bags: Path | str,
-    instances: Path | str | None,
-    provenance: Provenance,
-    names: Mapping[str, str] | None,
-    instance_names: Mapping[str, str] | None,
-) -> Predictions:
-    """Return what ``read_tables`` does, perhaps with instances that are there twice."""
-    of_bags = read_table(bags, provenance.classes, names)
-    ids, counts = np.unique(of_bags.bag_ids.astype(str), return_counts=True)
-    if counts.max() > 1:
-        raise DataError(
-            item=f"table {str(bags)!r}, bag {str(ids[counts.argmax()])!r}",
-            wanted="one row per bag",
-            got=f"{counts.max()} rows",
-            fix="keep one of them",
-        )
-    if instances is None:
-        return Predictions(of_bags, None, provenance)
-    of_instances = read_table(instances, provenance.classes, instance_names)
-    _check_number_of_classes(of_bags, of_instances, str(instances))
-    return _with_instances(Predictions(of_bags, None, provenance), of_instances, str(instances))
-
-
-def _check_number_of_classes(bags: PredictionTable, instances: PredictionTable, name: str) -> None:
-    """Raise a ``DataError`` if instances have more or fewer classes than their bags."""
-    wanted, got = bags.distribution.num_classes, instances.distribution.num_classes
-    if got != wanted:
-        raise DataError(
-            item=f"table {name!r}",
-            wanted=f"{wanted} classes, as the table of bags has",
-            got=str(got),
-            fix="write one column for each class into both tables",
-        )
-
-
-def _check_each_instance_once(instances: PredictionTable | None, name: str) -> None:
-    """Raise a ``DataError`` if two rows are of one position in one bag."""
-    if instances is None or instances.instance is None:
-        return
-    bags = instances.rows_of_bags()
-    order = np.lexsort((instances.instance, bags.bag))
-    bag, position = bags.bag[order], instances.instance[order]
-    repeated = np.flatnonzero((np.diff(bag) == 0) & (np.diff(position) == 0))
-    if len(repeated):
-        first = repeated[0]
-        raise DataError(
-            item=f"table {name!r}, bag {bags.names[bag[first]]!r}, instance {position[first]}",
-            wanted="one row per instance",
-            got="another row of it",
-            fix=f"number the instances of each bag, or drop {plural(len(repeated), 'repeated row')}",
-        )
-
-
-def _with_instances(predictions: Predictions, instances: PredictionTable, name: str) -> Predictions:
-    """Return the predictions with these instances, each of which belongs to a listed bag."""
-    listed = set(predictions.bags.bag_ids.astype(str).tolist())
-    unlisted = [bag for bag in instances.bag_sizes() if bag not in listed]
-    if unlisted:
-        raise DataError(
-            item=f"table {name!r}, bag {unlisted[0]!r}",
-            wanted="a bag that the table of bags lists",
-            got=f"{plural(len(unlisted), 'bag')} that it does not",
-            fix="add these bags, or drop their instances",
-        )
-    return replace(predictions, instances=instances)
-
-
-def _with_ood_of_bags(predictions: Predictions) -> PredictionTable | None:
-    """Return the instances, each out of distribution as its bag is where the table of instances says nothing."""
-    bags, instances = predictions.bags, predictions.instances
-    if instances is None or instances.is_ood.known.any():
-        return instances
-    rows = instances.rows_of_bags().places({str(name): row for row, name in enumerate(bags.bag_ids)})
-    return replace(instances, is_ood=bags.is_ood[rows], ood_sets=bags.ood_sets[rows])
-
-
 def _write_csv(
     path: Path, table: PredictionTable, id_column: str = "bag_id", *, exact_scores: bool = False
 ) -> None:
@@ -413,26 +372,3 @@ def _write_csv(
         column = uncertainty_column(name)
         written = written.set_column(written.column_names.index(column), column, [values])
     write_table(path, written.rename_columns([id_column, *written.column_names[1:]]))
-
-
-def _number_of_shard(path: Path) -> str:
-    """Return " (3/64)" of the record of a shard without bags, "" where it does not say."""
-    shard = read_json(path, what="an empty shard").get("shard")
-    if not isinstance(shard, dict) or not {"number", "count"} <= set(shard):
-        return ""
-    return f" ({shard['number']}/{shard['count']})"
-
-
-def _where_predictions_are(folder: Path) -> str:
-    """Return what to do where a path has no predictions, but perhaps folders in it have, such as all shards.
-
-    Those of a cross-validation have the predictions of each run.
-    """
-    depths = ("*", "fold_*/seed_*/predictions")
-    files = (f"{depth}/{name}" for depth in depths for name in ("bags.csv", EMPTY_SHARD))
-    inside = sorted(found.parent for file in files for found in folder.glob(file))
-    if inside and not any((one / "store.json").exists() for one in inside):
-        return f"name those in it: {first_few(str(one) for one in inside)}"
-    if folder.is_dir():
-        return "make them with 'miue predict RUN BAGS --out FOLDER'"
-    return "pass the folder (in Python, read_tables reads a table)" if folder.is_file() else "check the path"

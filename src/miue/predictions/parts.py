@@ -10,15 +10,26 @@ read equals what was written. ``predictions.json`` lists the parts: size, SHA-25
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
 from pydantic import BaseModel, ConfigDict, Field
 
 from miue.common.digests import check_files
+from miue.common.files import file_sha256, make_folder
+from miue.predictions.table import PART_ROWS, PredictionTable, parameter_columns, uncertainty_column
 
 FOLDER, MAIN = "instances", "predictions.json"
 AGAIN = "predict again"
 FIX = f"put back the file that was written with {MAIN}, or {AGAIN}"
+GROUP_ROWS = 1 << 16  # rows of a group, the least that is read
+REPEATED = ("bag_id", "ood_set", "label", "is_ood")  # of few different values
+WHOLE = ("instance", "x", "y")
 
 
 class Part(BaseModel):
@@ -67,3 +78,119 @@ def check_folder(folder: Path, parts: Sequence[Part]) -> None:
         path = folder / part.file
         if not path.is_file() or path.stat().st_size != part.bytes:
             check_part(path, part)
+
+
+class PartWriter:
+    """Writes instances, bag after bag, to the parts of a folder, in a thread of its own.
+
+    At most one part is written while the next is gathered, so that memory does not grow with the number of bags.
+
+    Args:
+        folder: made if it is not there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        make_folder(folder)
+        self.parts: list[Part] = []
+        self._folder = folder
+        self._tables: list[PredictionTable] = []
+        self._bags: dict[str, int] = {}
+        self._rows = 0
+        self._pool = ThreadPoolExecutor(1, "writing")
+        self._writing: Future[Part] | None = None
+
+    def __enter__(self) -> PartWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        with self._pool:
+            if kind is None:
+                self._close_part()
+                self._wait()
+
+    def add(self, instances: PredictionTable) -> None:
+        """Add whole bags, each with all its instances in adjacent rows.
+
+        Raises:
+            OSError: a part could not be written.
+        """
+        ids = instances.bag_ids
+        starts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1])).tolist()
+        first = 0
+        for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
+            if self._rows + end - start > PART_ROWS:
+                self._take(instances, first, start)
+                self._close_part()
+                first = start
+            self._bags[str(ids[start])] = end - start
+            self._rows += end - start
+        self._take(instances, first, len(ids))
+
+    def _take(self, table: PredictionTable, start: int, end: int) -> None:
+        if end > start:
+            whole = end - start == len(table)
+            self._tables.append(table if whole else table.subset(np.arange(start, end)))
+
+    def _close_part(self) -> None:
+        self._wait()
+        if self._tables:
+            path = self._folder / f"part-{len(self.parts):05d}.parquet"
+            self._writing = self._pool.submit(_write_part, path, self._tables, self._bags)
+            self._tables, self._bags, self._rows = [], {}, 0
+
+    def _wait(self) -> None:
+        if self._writing is not None:
+            self.parts.append(self._writing.result())
+            self._writing = None
+
+
+def _write_part(path: Path, tables: Sequence[PredictionTable], bags: dict[str, int]) -> Part:
+    table = _to_arrow(PredictionTable.concatenate(tables), bags)
+    floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
+    parquet.write_table(
+        table,
+        path,
+        row_group_size=GROUP_ROWS,
+        compression="zstd",
+        use_dictionary=[name for name in REPEATED if name in table.column_names],
+        use_byte_stream_split=floats,
+        column_encoding={name: "DELTA_BINARY_PACKED" for name in WHOLE if name in table.column_names},
+    )
+    return Part(file=path.name, bytes=path.stat().st_size, sha256=file_sha256(path), bags=bags)
+
+
+def _to_arrow(table: PredictionTable, bags: dict[str, int]) -> Any:
+    """Return the columns of a part; those of which nothing is known are left out."""
+    numbers = np.repeat(np.arange(len(bags), dtype=np.int32), list(bags.values()))
+    columns: dict[str, Any] = {"bag_id": pa.DictionaryArray.from_arrays(numbers, list(bags))}
+    if table.instance is not None:
+        columns["instance"] = table.instance
+    if table.coords is not None and table.coords.known.any():
+        columns.update(
+            {
+                axis: pa.array(v, mask=~table.coords.known)
+                for axis, v in zip("xy", table.coords.values.T, strict=True)
+            }
+        )
+    if table.labels.known.any():
+        columns["label"] = pa.array(table.labels.values, mask=~table.labels.known)
+    if table.is_ood.known.any():
+        columns["is_ood"] = pa.array(table.is_ood.values, mask=~table.is_ood.known)
+    if (table.ood_sets != "").any():
+        columns["ood_set"] = pa.array(table.ood_sets, pa.string())
+    for name, values in parameter_columns(table.distribution).items():
+        columns[name] = _smallest(values)
+    for name, values in table.scores.items():
+        columns[uncertainty_column(name)] = _smallest(values)
+    if table.flagged is not None:
+        columns["flagged"] = table.flagged
+    return pa.table(columns)
+
+
+def _smallest(values: np.ndarray) -> np.ndarray:
+    """Return float32 where that loses nothing."""
+    with np.errstate(over="ignore"):
+        small = values.astype(np.float32)
+    return small if np.array_equal(small, values, equal_nan=True) else values

@@ -17,17 +17,10 @@ from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
 from miue.bags.table_columns import read_coords, whole_numbers, with_named_sets
-from miue.common.errors import missing_column
 from miue.common.tables import read_parquet_rows, reading_table, texts_of_column
-from miue.common.working_folder import WorkingFolder
 from miue.distributions import PredictiveDistribution
+from miue.predictions.decode import read_distribution, read_flagged, read_scores
 from miue.predictions.parts import FIX, Part, check_part
-from miue.predictions.read_table import (
-    read_distribution,
-    read_flagged,
-    read_numbers,
-    read_scores,
-)
 from miue.predictions.table import PredictionTable, parameter_columns, uncertainty_column
 
 LOGICAL = ("is_ood", "ood_set", "flagged")
@@ -58,7 +51,6 @@ class StoredInstances(PredictionTable):
         spans: the rows of the bags to read, in their order; of all if None.
         flag: adds flags to the instances that are read; None to leave them as they are.
         checked: files of parts that are known to be whole, to which those that are read are added.
-        home: the working folder in which a relative ``folder`` is; the present one if None.
     """
 
     def __init__(
@@ -68,15 +60,16 @@ class StoredInstances(PredictionTable):
         spans: Sequence[Span] | None = None,
         flag: Callable[[PredictionTable], PredictionTable] | None = None,
         checked: set[str] | None = None,
-        home: WorkingFolder | None = None,
     ) -> None:
-        fields: dict[str, Any] = {"_folder": folder, "_listed": tuple(parts), "_flag": flag}
-        fields["_checked"] = set() if checked is None else checked
-        fields["_home"] = home or WorkingFolder()
-        fields["_spans"] = (
-            tuple(span for part in parts for span in _spans(part)) if spans is None else tuple(spans)
-        )
-        for name, value in fields.items():  # of a frozen dataclass
+        listed = tuple(span for part in parts for span in _spans(part)) if spans is None else tuple(spans)
+        known = set() if checked is None else checked
+        for name, value in (
+            ("_folder", folder.absolute()),
+            ("_listed", tuple(parts)),
+            ("_spans", listed),
+            ("_flag", flag),
+            ("_checked", known),
+        ):  # of a frozen dataclass
             object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
@@ -109,30 +102,23 @@ class StoredInstances(PredictionTable):
         return self.head.uncertainty_names
 
     def uncertainty(self, name: str) -> Float64[np.ndarray, "n"]:
-        """Return one measure or extra score, higher where less certain."""
-        values, row = np.empty(len(self)), 0
-        for part in self._uncertainties(name):
-            values[row : row + len(part)] = part
-            row += len(part)
-        return values
-
-    def _uncertainties(self, name: str) -> Iterator[Float64[np.ndarray, "part"]]:
+        """Return one measure or extra score, higher where less certain; nothing else is read but distributions."""
         if name not in self.head.scores:
-            measure = self._measure(name)
-            yield from (measure.of(one).numpy() for one in self.distributions())
-            return
-        column = uncertainty_column(name)
-        for path, read in self._columns([column]):
-            yield read_numbers(read[column], column, str(path))
+            self._measure(name)  # which refuses one that there is not
+        parts = self._parts({*self._parameters, uncertainty_column(name)})
+        return np.concatenate([np.zeros(0), *(part.uncertainty(name) for part in parts)])
 
     def with_score(self, name: str, values: Any) -> PredictionTable:
         """Return what ``PredictionTable.with_score`` does, a table in memory, for which all parts are read."""
         return self._whole.with_score(name, values)
 
+    @property
+    def _parameters(self) -> set[str]:
+        return set(parameter_columns(self.head.distribution))
+
     def distributions(self) -> Iterator[PredictiveDistribution]:
         """Yield the distributions of the instances in order, a file at a time."""
-        for path, read in self._columns(parameter_columns(self.head.distribution)):
-            yield read_distribution(read, str(path))
+        yield from (part.distribution for part in self._parts(self._parameters))
 
     def parts(self) -> Iterator[PredictionTable]:
         """Yield the instances in order, a file at a time."""
@@ -140,12 +126,15 @@ class StoredInstances(PredictionTable):
 
     def known_parts(self) -> Iterator[PredictionTable]:
         """Yield the instances in order, a file at a time, without positions and scores."""
-        names = {*KNOWN, *parameter_columns(self.head.distribution)}
         if self._flag is not None:  # which may compare any score
             yield from self.parts()
-            return
+        else:
+            yield from self._parts({*KNOWN, *self._parameters})
+
+    def _parts(self, columns: Collection[str]) -> Iterator[PredictionTable]:
+        """Yield some columns of the instances in order, a file at a time, without flags that are computed."""
         for spans in self._spans_of_files():
-            yield self._read(spans, names.__contains__)
+            yield self._read(spans, columns.__contains__, flag=False)
 
     def by_bag(self) -> Iterator[tuple[str, PredictionTable]]:
         """Yield the id and the instances of each bag, a file at a time."""
@@ -186,7 +175,7 @@ class StoredInstances(PredictionTable):
 
     def flagged_by(self, flag: Callable[[PredictionTable], PredictionTable]) -> StoredInstances:
         """Return the instances with flags, which are computed as parts are read."""
-        return StoredInstances(self._folder, self._listed, self._spans, flag, self._checked, self._home)
+        return StoredInstances(self._folder, self._listed, self._spans, flag, self._checked)
 
     def _spans_of_files(self) -> Iterator[list[Span]]:
         """Yield the rows to read of each file, in order."""
@@ -194,27 +183,21 @@ class StoredInstances(PredictionTable):
             yield list(spans)
 
     def _of_spans(self, spans: Sequence[Span]) -> StoredInstances:
-        return StoredInstances(self._folder, self._listed, spans, self._flag, self._checked, self._home)
-
-    def _columns(self, names: Collection[str]) -> Iterator[tuple[Path, dict[str, np.ndarray]]]:
-        """Yield the numbers of some columns, a file at a time."""
-        for spans in self._spans_of_files():
-            path, read = self._rows(spans, names.__contains__)
-            missing = [name for name in names if name not in read.column_names]
-            if missing:
-                raise missing_column(f"part {str(path)!r}", f"a column {missing[0]!r}", read.column_names, FIX)
-            with reading_table(path, FIX):
-                yield path, {name: _array(read.column(name)) for name in names}
+        return StoredInstances(self._folder, self._listed, spans, self._flag, self._checked)
 
     def _read(
-        self, spans: Sequence[Span], wanted: Callable[[str], bool] = lambda name: name != "bag_id"
+        self,
+        spans: Sequence[Span],
+        wanted: Callable[[str], bool] = lambda name: name != "bag_id",
+        *,
+        flag: bool = True,
     ) -> PredictionTable:
         """Return the rows of some bags of one part, as predictions of the wanted columns."""
         path, read = self._rows(spans, wanted)
         with reading_table(path, FIX):
             ids = np.repeat(np.array([span.bag for span in spans], object), [s.end - s.start for s in spans])
             table = _to_table(read, str(path), ids)
-        return table if self._flag is None else self._flag(table)
+        return self._flag(table) if self._flag is not None and flag else table
 
     def _rows(self, spans: Sequence[Span], wanted: Callable[[str], bool]) -> tuple[Path, Any]:
         """Return the file of some bags of one part, and the wanted columns of their rows.
@@ -222,7 +205,7 @@ class StoredInstances(PredictionTable):
         Raises:
             StorageError: a part that is missing, damaged or another one.
         """
-        part, path = spans[0].part, self._home.find(self._folder / spans[0].part.file)
+        part, path = spans[0].part, self._folder / spans[0].part.file
         if part.file not in self._checked:
             check_part(path, part)
             self._checked.add(part.file)

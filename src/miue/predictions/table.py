@@ -16,7 +16,7 @@ from miue.bags.coords import Coords
 from miue.bags.labels import Labels, plain_values
 from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
-from miue.common.errors import ConfigError, DataError, unknown_name
+from miue.common.errors import ConfigError, DataError, first_few, unknown_name
 from miue.common.extras import import_extra
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.distributions import Dirichlet, Draws, PredictiveDistribution
@@ -91,6 +91,32 @@ class PredictionTable(PrintsAsTable):
         return self.labels.known & ~self.is_ood.out_of_distribution
 
     @property
+    def trained_on(self) -> Bool[np.ndarray, "n"]:
+        """The bags that the model was trained on, and others of their patients: no measure of what it does."""
+        parts = self.training_parts
+        return np.zeros(len(self), bool) if parts is None else np.asarray(parts == "train")
+
+    def refuse_training_bags(self, purpose: str, fix: str) -> None:
+        """Raise where the model was trained on some of these bags, or on others of their patients.
+
+        Args:
+            purpose: of the bags, such as "calibrate on".
+            fix: what to do instead.
+
+        Raises:
+            DataError: it was.
+        """
+        if self.trained_on.any():
+            names = self.bag_ids[self.trained_on].astype(str).tolist()
+            raise DataError(
+                item=f"the bags to {purpose}",
+                wanted="bags that took no part in training",
+                got=f"{len(names):,} of {len(self):,} that the model was trained on, or others of their patients: "
+                + first_few(map(repr, names)),
+                fix=fix,
+            )
+
+    @property
     def columns(self) -> ItemColumns:
         """What is known of each item beside its prediction."""
         return ItemColumns(self.labels, self.is_ood, self.ood_sets, self.patients, self.coords, self.patch_sizes)
@@ -139,13 +165,15 @@ class PredictionTable(PrintsAsTable):
                 got=repr(name),
                 fix="choose a name of its own",
             )
-        numbers = _finite_numbers(values, f"score {name!r}")
-        if len(numbers) != len(self):
+        plain = plain_values(values, f"values of score {name!r}", "item")
+        numbers = np.array([one if isinstance(one, Real) else np.nan for one in plain], np.float64)
+        wrong = np.flatnonzero(~np.isfinite(numbers))
+        if len(wrong) or len(numbers) != len(self):
             raise DataError(
                 item=f"score {name!r}",
-                wanted=f"{len(self):,} numbers, one for each item",
-                got=f"{len(numbers):,}",
-                fix="pass as many as there are",
+                wanted=f"{len(self):,} finite numbers, one for each item",
+                got=f"{plain[wrong[0]]!r} at item {wrong[0]}" if len(wrong) else f"{len(numbers):,}",
+                fix="compute it for every item, higher where less certain",
             )
         return replace(self, scores={**self.scores, name: numbers})
 
@@ -334,22 +362,3 @@ def parameter_columns(distribution: PredictiveDistribution) -> dict[str, Float64
     if isinstance(distribution, Draws):
         columns["expected_entropy"] = distribution.expected_entropy().numpy()
     return columns
-
-
-def _finite_numbers(values: Any, what: str) -> Float64[np.ndarray, "n"]:
-    """Return an array of a list, an array, a tensor or a column of finite numbers.
-
-    Raises:
-        DataError: something else, or a number that is missing or not finite.
-    """
-    plain = plain_values(values, f"values of {what}", "item")
-    numbers = np.array([one if isinstance(one, Real) else np.nan for one in plain], np.float64)
-    wrong = np.flatnonzero(~np.isfinite(numbers))
-    if len(wrong):
-        raise DataError(
-            item=f"{what}, item {wrong[0]}",
-            wanted="a finite number",
-            got=repr(plain[int(wrong[0])]),
-            fix="compute it for every item, higher where less certain",
-        )
-    return numbers

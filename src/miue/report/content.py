@@ -9,9 +9,8 @@ from urllib.parse import quote
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from miue.calibration.worklist import worklist
-from miue.predictions.distance_names import describe_scores
-from miue.predictions.provenance import UNKNOWN
+from miue.calibration import worklist
+from miue.predictions import UNKNOWN, describe_scores
 from miue.report.instances import Instances
 from miue.report.levels import LEVELS, Level, known_patients
 from miue.report.runs import Comparison, Run

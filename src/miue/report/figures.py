@@ -17,8 +17,7 @@ from matplotlib.ticker import LogFormatter
 from miue.common.files import atomic_file
 from miue.distributions import Dirichlet
 from miue.evaluation.level import Items
-from miue.predictions.folder import Predictions
-from miue.predictions.table import PredictionTable
+from miue.predictions import Predictions, PredictionTable
 
 INSIDE, OUTSIDE = "#1b6ca8", ("#d1495b", "#edae49", "#66a182", "#8d6a9f")  # distinct with any color vision
 UNSTATED = "#8a929a"

@@ -18,8 +18,7 @@ from miue.calibration import describe_flags
 from miue.common.errors import DataError
 from miue.common.text import plural
 from miue.evaluation.level import detection_score
-from miue.predictions.ranges import color_range
-from miue.predictions.table import PART_ROWS, PredictionTable
+from miue.predictions import PART_ROWS, PredictionTable, color_range
 from miue.report.runs import Comparison, Run
 from miue.report.summaries import packed
 

@@ -15,8 +15,7 @@ from miue.evaluation.intervals import metric_intervals
 from miue.evaluation.level import Items, ResampledLevel, detection_score, error_measure, evaluate_level
 from miue.evaluation.metrics import RECALL
 from miue.evaluation.ranking import Ranking
-from miue.predictions.patients import by_patient
-from miue.predictions.table import PredictionTable
+from miue.predictions import PredictionTable, by_patient
 from miue.report.differences import Difference, find_differences, pair_tables
 from miue.report.runs import Run
 from miue.report.summaries import LevelSummary

@@ -12,9 +12,9 @@ from typing import Any
 from miue.bags.dataset import BagDataset, check_dataset
 from miue.common.errors import ConfigError, wrong_type
 from miue.common.files import atomic_file
-from miue.common.values import checked, several
+from miue.common.values import check_value, checked, several
 from miue.evaluation import evaluate_decisions
-from miue.predictions.folder import Predictions, check_predictions
+from miue.predictions import Predictions
 from miue.report.content import find_cases, overview, page_content, provenance
 from miue.report.differences import compare_methods
 from miue.report.fitting import fitted_page, look_inside
@@ -140,5 +140,5 @@ def _check_sources(sources: Any) -> list[tuple[str, Predictions]]:
     for number, pair in enumerate(listed, 1):
         if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str)):
             raise wrong_type(f"source {number}", "a pair of a name and Predictions", pair, fix)
-        check_predictions(pair[1], f"source {pair[0]!r}")
+        check_value(f"source {pair[0]!r}", pair[1], Predictions)
     return [(name, predictions) for name, predictions in listed]

@@ -18,8 +18,7 @@ from miue.bags.partly_known import PartlyKnown
 from miue.calibration import Calibration, applied_calibration
 from miue.common.errors import DataError
 from miue.common.text import plural
-from miue.predictions.folder import Predictions
-from miue.predictions.provenance import Provenance
+from miue.predictions import Predictions, Provenance
 
 # What is of one training and its predictions, and not of the method
 OF_ONE_TRAINING = {

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
 
-from miue.calibration.binomial import grouped_error_intervals
+from miue.calibration import grouped_error_intervals
 from miue.evaluation import LevelEvaluation
 from miue.evaluation.decisions import INTERVAL
 from miue.evaluation.level import Items, detection_score, error_measure
 from miue.evaluation.metrics import NO_LABEL, Owners
 from miue.evaluation.ranking import Ranking
-from miue.predictions.table import PredictionTable
+from miue.predictions import PredictionTable
 
 HISTOGRAM_BINS = 40
 NARROWEST = 1e-4  # range of a histogram, as a part of its largest value

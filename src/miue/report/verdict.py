@@ -9,20 +9,14 @@ from typing import Any
 import numpy as np
 
 from miue.bags.classes import names_or_numbers
-from miue.calibration import Calibration
-from miue.calibration.instance_flags import describe_negative_class
-from miue.calibration.needs import needed_by_default
-from miue.calibration.patients import count_patients
+from miue.calibration import Calibration, count_patients, describe_negative_class, needed_by_default
 from miue.common.errors import first_few
 from miue.common.text import is_or_are, plural
 from miue.evaluation import DecisionEvaluation, Interval, LevelEvaluation, Metric
 from miue.evaluation.decisions import RISK
 from miue.evaluation.instances import applied_negative_class
 from miue.evaluation.level import detection_score
-from miue.predictions.decisions import Decisions
-from miue.predictions.distance_names import distance_of
-from miue.predictions.table import PredictionTable
-from miue.predictions.training_parts import training_rows
+from miue.predictions import Decisions, PredictionTable, distance_of
 from miue.report.levels import RunLevel
 from miue.report.runs import Run
 
@@ -127,7 +121,7 @@ def _accuracy(level: RunLevel, *, are_calibrated: bool) -> list[str]:
 
 def _trained_on(table: PredictionTable) -> list[str]:
     """Return how many bags the model was trained on: it is right more often on them than on new ones."""
-    count = len(training_rows(table))
+    count = int(table.trained_on.sum())
     return (
         [
             f"The model was trained on {count:,} of these {plural(len(table), 'bag')}, or on others of their "

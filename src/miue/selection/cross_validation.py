@@ -25,7 +25,7 @@ from miue.evaluation import evaluate
 from miue.io.splits.files import write_splits
 from miue.io.splits.splits import Splits
 from miue.model.recipe import Recipe
-from miue.predictions.folder import read_predictions
+from miue.predictions import read_predictions
 from miue.selection.summaries import FoldShares, Summaries, Summary, Value, summarize
 from miue.settings import RunSettings
 from miue.training.job import Job, handed_over, read_job

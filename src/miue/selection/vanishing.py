@@ -24,7 +24,7 @@ from miue.io.splits.splits import Splits
 from miue.model.folder import SavedConfig, check_companions, read_config
 from miue.model.recipe import Recipe
 from miue.model.training_bags import PartsOfRun, parts_of_run
-from miue.predictions.folder import read_predictions
+from miue.predictions import read_predictions
 from miue.selection.cross_validation import open_runs
 from miue.settings import RefitSettings, RunSettings
 from miue.training.job import Job

@@ -29,8 +29,7 @@ from miue.model.feature_scores import DistanceLike
 from miue.model.model import Model
 from miue.model.part import PartLike
 from miue.model.recipe import Recipe
-from miue.predictions.folder import Predictions
-from miue.predictions.table import PredictionTable, uncertainty_column
+from miue.predictions import Predictions, PredictionTable, uncertainty_column
 from miue.settings import DEFAULT_DISTANCES, RunSettings, TrainingConfig
 from miue.training.job import Job
 from miue.training.run import Run

@@ -44,7 +44,7 @@ from miue.model.predict import BATCH_INSTANCES
 from miue.model.recipe import Recipe
 from miue.model.training_bags import TrainingBags
 from miue.networks import say_if_slow
-from miue.predictions.provenance import TrainingRecord
+from miue.predictions import TrainingRecord
 from miue.scores import FeatureDistance
 from miue.settings import DEFAULT_DISTANCES, TrainingConfig, TrainSettings
 from miue.training.fit import TrainingSummary, act_after_training, fit, read_fitted

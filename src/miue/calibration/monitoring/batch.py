@@ -13,8 +13,7 @@ from miue.calibration.calibration import Calibration
 from miue.calibration.class_mix import CLASS_MIX, mix_values, predicted_classes
 from miue.calibration.compared import compared_uncertainties
 from miue.common.errors import ConfigError, DataError, unknown_name
-from miue.predictions.table import PredictionTable
-from miue.predictions.training_parts import is_trained_on
+from miue.predictions import PredictionTable
 
 
 @dataclass(frozen=True)
@@ -56,14 +55,14 @@ class Batch:
             DataError: an uncertainty that the table does not have, or that is not a number.
         """
         scores = watched_scores(calibration, scores)
-        is_trained = is_trained_on(table)
+        is_trained = table.trained_on
         trained, table = int(is_trained.sum()), table.subset(np.flatnonzero(~is_trained))
         values = {**compared_uncertainties(table), **mix_values(table, calibration.class_names)}
         ids = tuple(map(str, table.bag_ids))
         for score in scores:
             if score not in values:
                 wanted = f"the uncertainty {score!r}, which is watched"
-                fix = "predict with the calibrated model, or name what to watch with --score, in Python scores"
+                fix = "predict with the calibrated model, or name what to watch"
                 raise DataError(item=f"predictions {name!r}", wanted=wanted, got=", ".join(values), fix=fix)
             unknown = np.flatnonzero(np.isnan(values[score]))
             if len(unknown):
@@ -83,7 +82,7 @@ def watched_scores(calibration: Calibration, scores: Sequence[str] | None = None
         ConfigError: something that the calibration does not have, or a calibration without values.
     """
     if not calibration.usual:
-        wanted, fix = "the uncertainties of its bags", "calibrate again: miue calibrate RUN STORE"
+        wanted, fix = "the uncertainties of its bags", "calibrate again"
         raise ConfigError(item="the calibration", wanted=wanted, got="none", fix=fix)
     mix = () if calibration.class_mix is None else tuple(calibration.class_mix.probabilities)
     known = (*calibration.usual, *([CLASS_MIX] if mix else []))

@@ -18,7 +18,7 @@ from miue.common.errors import DataError, lacking, out_of_range
 from miue.common.seeds import derive_seed
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import checked
-from miue.predictions.provenance import WEIGHTED_FOR
+from miue.predictions import WEIGHTED_FOR
 
 CHANCE = 0.01
 MIX_SHARE = 0.5
@@ -97,7 +97,7 @@ class Course(PrintsAsTable):
             return (
                 "Only the class mix differs; the uncertainties raise no alarm. Look at the images all the same, "
                 "since another scanner can shift predicted classes, too. If bags of each class look as before, "
-                "prediction sets for each class still hold (miue calibrate RUN STORE --per-class); for the other "
+                "prediction sets for each class still hold; for the other "
                 "guarantees, calibrate again on bags of the new mix."
             )
         if self.alarms:

@@ -18,7 +18,7 @@ from miue.common.files import atomic_file, make_folder, remove_temporaries, writ
 from miue.common.locks import locked, temporaries
 from miue.common.outputs import holds_files
 from miue.common.tables import read_columns, write_table
-from miue.predictions.read_table import numbers_or_nan
+from miue.predictions import numbers_or_nan
 
 FORMAT = "miue-monitor"
 VERSION = 3

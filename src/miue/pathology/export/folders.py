@@ -18,7 +18,7 @@ from miue.common.text import tracked
 from miue.common.values import checked
 from miue.pathology.export.kinds import KINDS, WriteSlide, check_kinds
 from miue.pathology.export.patches import PatchSizes, file_names, patch_sizes, patches_by_slide
-from miue.predictions.folder import Predictions, check_predictions, read_predictions
+from miue.predictions import Predictions, read_predictions
 
 FORMAT = "miue-export"
 VERSION = 1
@@ -164,7 +164,6 @@ def export(
         DataError: an id of no slide.
         DataError, StorageError: a slide that fails; nothing was written.
     """
-    check_predictions(predictions)
     writer = SlideWriter.of(predictions, _described(kind, options, ids, patch_size, skip_bad=skip_bad))
     with atomic_folder(Path(out), EXPORT, overwrite=overwrite) as folder:
         return _finish(folder, [writer.write_to(folder, progress=progress)], Path(out))

@@ -21,9 +21,7 @@ from miue.common.text import plural, visible
 from miue.distributions import Categorical
 from miue.distributions.measures import MEASURES
 from miue.pathology.export.patches import Patches
-from miue.predictions.instance_errors import ERROR_PROBABILITY
-from miue.predictions.ranges import color_range
-from miue.predictions.table import PredictionTable, uncertainty_column
+from miue.predictions import ERROR_PROBABILITY, PredictionTable, color_range, uncertainty_column
 
 LONGEST = 1000  # pixels of the longer side of a panel's canvas; a panel is at most 975 high in print
 PANEL_WIDTH = 4.1  # inches

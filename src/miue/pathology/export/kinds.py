@@ -20,7 +20,7 @@ from miue.pathology.export.geojson import Selection, regions, squares, write_geo
 from miue.pathology.export.patches import Patches, class_names, class_number, class_numbers
 from miue.pathology.export.values import write_geo_parquet, write_slide_arrays
 from miue.pathology.slides import SlideFiles, bounds_origin, microns_per_pixel, open_slide, thumbnail
-from miue.predictions.folder import Predictions
+from miue.predictions import Predictions
 
 WriteSlide = Callable[[Patches, Path, list[str] | None], int | None]
 """Writes the file of one slide, and returns its number of objects, None where it is left out.

@@ -16,8 +16,7 @@ from miue.bags.coords import Coords, grid_step
 from miue.common.errors import DataError, first_few, unknown_name
 from miue.common.tasks import ALL, Shard
 from miue.common.text import shortened
-from miue.predictions.folder import Predictions
-from miue.predictions.table import PredictionTable, uncertainty_column
+from miue.predictions import Predictions, PredictionTable, uncertainty_column
 
 SPECIFIED, FROM_FILE, FROM_GRID = "specified", "stated by the features' file", "step of the grid of coords"
 FROM_OTHERS = "the one step of all other slides' grids"

@@ -1,10 +1,9 @@
-"""One table of predictions, of this or any other tool: its columns become distributions, labels and scores."""
+"""The columns of a table of predictions become distributions, labels, scores and decisions."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,13 +12,13 @@ from jaxtyping import Bool, Float64
 from miue.bags.cells import is_number, row_name
 from miue.bags.column_names import COORDS
 from miue.bags.table_columns import read_classes, read_flags, read_item_columns, whole_numbers
-from miue.common.errors import DataError, lacking, missing_column
-from miue.common.tables import fix_of_number, read_columns
+from miue.common.errors import DataError
+from miue.common.tables import fix_of_number
 from miue.common.text import plural
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.distributions.categorical import SUM_TOLERANCE
 from miue.distributions.measures import MEASURES, applicable_measures
-from miue.predictions.decisions import CALIBRATED_PREFIX, Decisions, calibrated_columns, parse_prediction_sets
+from miue.predictions.decisions import CALIBRATED_PREFIX, Decisions, parse_prediction_sets
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
 
 OF_DECISIONS = ("decision", "reason", "prediction_set", "flagged")
@@ -29,42 +28,17 @@ TRAINING_PARTS = ("train", "validation")
 SINGLE = 1e-6  # by which a probability in float32 may differ from the decimal that was written
 
 
-def read_table(
-    path: Path | str, classes: Sequence[str] = (), names: Mapping[str, str] | None = None
-) -> PredictionTable:
-    """Read one table of predictions, from this or any other tool (CSV, plain or gzipped, or Parquet).
+def decode(columns: Mapping[str, np.ndarray], name: str, classes: Sequence[str] = ()) -> PredictionTable:
+    """Return the predictions in the columns of a table.
 
     Args:
-        path: the table.
+        columns: by our names; those in ``TEXT`` as text.
+        name: of the table, for messages.
         classes: names that labels may have.
-        names: columns that have other names, by ours.
 
     Raises:
-        StorageError: missing or unreadable.
         DataError: columns that are missing or hold something else.
     """
-    ours = {column: name for name, column in (names or {}).items()}
-    read = read_columns(Path(path), TEXT | {column for column, name in ours.items() if name in TEXT})
-    columns = {ours.get(column, column): values for column, values in read.items()}
-    if "bag_id" not in columns:
-        raise missing_column(f"table {str(path)!r}", "a column 'bag_id'", columns, "name the id column bag_id")
-    nameless = np.flatnonzero([not name.strip() for name in columns["bag_id"]])
-    if len(nameless):
-        item = f"table {str(path)!r}, {row_name(str(path), nameless[0])}, column 'bag_id'"
-        raise lacking(item, "the name of a bag", "fill the cell, or drop the row")
-    try:
-        return _table_from_columns(columns, str(path), classes)
-    except DataError as error:
-        called = {f"column {ours[column]!r}": f"column {column!r}" for column in read if column in ours}
-        item = re.sub(r"column '\w+'", lambda match: called.get(match[0], match[0]), error.item)
-        if item == error.item:
-            raise
-        raise error.replaced(item=item) from error
-
-
-def _table_from_columns(
-    columns: Mapping[str, np.ndarray], name: str, classes: Sequence[str] = ()
-) -> PredictionTable:
     distribution = read_distribution(columns, name)
     labels = None
     if "label" in columns:
@@ -105,27 +79,13 @@ def _training_parts(cells: np.ndarray, name: str) -> np.ndarray:
 def _decisions(columns: Mapping[str, np.ndarray], name: str, num_classes: int) -> Decisions | None:
     if "decision" not in columns:
         return None
-    sets = (
-        parse_prediction_sets(columns["prediction_set"], num_classes, name)
-        if "prediction_set" in columns
-        else None
-    )
+    sets, scaled = columns.get("prediction_set"), any(column.startswith(CALIBRATED_PREFIX) for column in columns)
     return Decisions(
         decision=columns["decision"],
         reason=columns.get("reason", np.full(len(columns["decision"]), "", object)),
-        prediction_sets=sets,
-        calibrated=_calibrated(columns, name),
+        prediction_sets=None if sets is None else parse_prediction_sets(sets, num_classes, name),
+        calibrated=read_distribution(columns, name, CALIBRATED_PREFIX) if scaled else None,
     )
-
-
-def _calibrated(columns: Mapping[str, np.ndarray], name: str) -> PredictiveDistribution | None:
-    """Return the distribution of the calibrated columns, None where there are none."""
-    calibrated = calibrated_columns(columns)
-    try:
-        return read_distribution(calibrated, name) if calibrated else None
-    except DataError as error:  # which names columns without the prefix
-        item = f"the columns {CALIBRATED_PREFIX}… of {error.item}"
-        raise error.replaced(item=item) from error
 
 
 def read_flagged(values: np.ndarray, name: str) -> Bool[np.ndarray, "n"]:
@@ -162,7 +122,7 @@ def read_scores(
     return {score: read_numbers(columns[column], column, name) for column, score in taken.items()}
 
 
-def read_distribution(columns: Mapping[str, np.ndarray], name: str) -> PredictiveDistribution:
+def read_distribution(columns: Mapping[str, np.ndarray], name: str, prefix: str = "") -> PredictiveDistribution:
     """Return the Dirichlet of alpha_0 …, the Draws of p_0 … and expected_entropy, or the Categorical of p_0 ….
 
     For two classes p_1 is enough.
@@ -170,33 +130,63 @@ def read_distribution(columns: Mapping[str, np.ndarray], name: str) -> Predictiv
     Args:
         columns: of a table.
         name: that of the table, for messages.
+        prefix: of the names of the columns.
 
     Raises:
         DataError: no such columns, not all of them, or values that are none.
     """
-    _check_class_columns(columns, name)
-    for prefix, kind in (("alpha_", Dirichlet), ("p_", Categorical)):
-        present = [f"{prefix}{c}" for c in range(len(columns)) if f"{prefix}{c}" in columns]
-        alone = present == ["p_1"]
-        if alone or (len(present) >= 2 and present[-1] == f"{prefix}{len(present) - 1}"):
-            values = np.stack([read_numbers(columns[column], column, name) for column in present], 1)
-            if alone:
-                _check_probability(values[:, 0], name)
-                values = np.hstack([_complement(values), values])
-            values = _mend_rounding(values) if kind is Categorical else values
-            try:
-                if kind is Categorical and "expected_entropy" in columns:
-                    expected = read_numbers(columns["expected_entropy"], "expected_entropy", name)
-                    return Draws(torch.from_numpy(values), torch.from_numpy(expected))
-                return kind(torch.from_numpy(values))
-            except DataError as error:
-                raise error.replaced(item=f"table {name!r}, {_in_table(error.item, name)}") from error
-    raise DataError(
-        item=f"table {name!r}",
-        wanted="columns alpha_0, alpha_1, … or p_0, p_1, … (p_1 alone for two classes)",
-        got=", ".join(columns),
-        fix="name the columns so",
-    )
+    kind, numbers = _class_columns(columns, name, prefix)
+    of_classes = [f"{prefix}{kind}_{number}" for number in numbers]
+    values = np.stack([read_numbers(columns[column], column, name) for column in of_classes], 1)
+    if len(of_classes) == 1:
+        values = np.hstack([_complement(values), values])
+    tensor = torch.from_numpy(values if kind == "alpha" else _mend_rounding(values))
+    expected = f"{prefix}expected_entropy"
+    try:
+        if kind == "alpha":
+            return Dirichlet(tensor)
+        if expected not in columns:
+            return Categorical(tensor)
+        return Draws(tensor, torch.from_numpy(read_numbers(columns[expected], expected, name)))
+    except DataError as error:
+        in_table = re.sub(r"^row (\d+)", lambda match: row_name(name, int(match[1])), error.item)
+        raise error.replaced(item=f"table {name!r}, {in_table}") from error
+
+
+def _class_columns(columns: Mapping[str, np.ndarray], name: str, prefix: str) -> tuple[str, list[int]]:
+    """Return "alpha" or "p", and the classes that have such a column: all, or 1 alone of two.
+
+    Raises:
+        DataError: a class that has none, or no such columns.
+    """
+    found = {
+        kind: sorted(
+            int(match[1])
+            for column in columns
+            if (match := re.fullmatch(rf"{prefix}{kind}_(0|[1-9]\d{{0,8}})", column))
+        )
+        for kind in ("alpha", "p")
+    }
+    classes = max([1, *found["alpha"], *found["p"]]) + 1
+    for kind, numbers in found.items():
+        if numbers and len(numbers) < classes and (found["alpha"] or numbers != [1]):
+            missing = next(number for number in range(classes) if number not in numbers)
+            raise DataError(
+                item=f"table {name!r}",
+                wanted=f"a column {prefix}{kind}_{missing} beside {prefix}{kind}_{numbers[0]}",
+                got=", ".join(columns),
+                fix="put the column back, or if these numbers are the names of the classes, pass classes=NAMES",
+            )
+    kind = "alpha" if found["alpha"] else "p"
+    if not found[kind]:
+        raise DataError(
+            item=f"table {name!r}",
+            wanted=f"columns {prefix}alpha_0, {prefix}alpha_1, … or {prefix}p_0, {prefix}p_1, … "
+            f"({prefix}p_1 alone for two classes)",
+            got=", ".join(columns),
+            fix="name the columns so",
+        )
+    return kind, found[kind]
 
 
 def _mend_rounding(probabilities: Float64[np.ndarray, "n C"]) -> Float64[np.ndarray, "n C"]:
@@ -215,55 +205,11 @@ def _mend_rounding(probabilities: Float64[np.ndarray, "n C"]) -> Float64[np.ndar
     return probabilities / sums[:, None]
 
 
-def _check_probability(values: Float64[np.ndarray, "n"], name: str) -> None:
-    """Raise unless each value of the only column p_1 can be a probability."""
-    outside = np.flatnonzero((values < 0) | (values > 1))
-    if len(outside):
-        raise DataError(
-            item=f"table {name!r}, {row_name(name, outside[0])}, column 'p_1'",
-            wanted="the probability of the second class, from 0 to 1",
-            got=f"{values[outside[0]]:.6g}",
-            fix="turn a logit into 1 / (1 + exp(−logit)), divide a percentage by 100; other scores are no "
-            "probabilities",
-        )
-
-
 def _complement(p: np.ndarray) -> np.ndarray:
     """Return 1 − p, a decimal where p is one: 0.93 of 0.07, so that it ties with the complement of 0.93."""
     rest = 1 - p
     rounded: np.ndarray = np.where(rest > 1e-3, rest.round(15), rest)  # smaller ones keep all of their digits
     return rounded
-
-
-def _in_table(item: str, name: str) -> str:
-    """Return the item of an error with where the row is in a table, for a row that counts from 0.
-
-    >>> _in_table("row 0 of alpha", "predictions.csv")
-    'line 2 of alpha'
-    """
-    return re.sub(r"^row (\d+)", lambda match: row_name(name, int(match[1])), item)
-
-
-def _check_class_columns(columns: Mapping[str, np.ndarray], name: str) -> None:
-    """Raise unless alpha_0, … and p_0, … are whole, where there are any, and of the same classes."""
-    numbers = {
-        prefix: sorted(
-            int(match[1]) for column in columns if (match := re.fullmatch(rf"{prefix}(\d{{1,9}})", column))
-        )
-        for prefix in ("alpha_", "p_")
-    }
-    alone = [1] if not numbers["alpha_"] and numbers["p_"] == [1] else None
-    classes = 1 + max((number for known in numbers.values() for number in known), default=0)
-    for prefix, known in numbers.items():
-        first = next(number for number in range(len(known) + 1) if number not in known)
-        missing = [first] if first < classes else []
-        if known and (missing or classes < 2) and known != alone:
-            raise DataError(
-                item=f"table {name!r}",
-                wanted=f"a column {prefix}{missing[0] if missing else 1} beside {prefix}{known[0]}",
-                got=", ".join(columns),
-                fix="put the column back, or predict again",
-            )
 
 
 def read_numbers(values: np.ndarray, column: str, name: str) -> Float64[np.ndarray, "n"]:

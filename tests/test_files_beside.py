@@ -260,32 +260,15 @@ def save_array(path: Path, array: np.ndarray, coords: np.ndarray | None = None) 
                 file[name].attrs.update(patch_size=SIDE, downsample=np.array([2.0, 2.0]))
 
 
-def test_what_cannot_be_read_of_a_configuration_costs_the_extractor_alone(tmp_path: Path) -> None:
-    root = slideflow(tmp_path / "data")
-    (root / "bags_config.json").write_text("[")
-    loaded = load_bags(root, labels=labels_in(tmp_path))
-    assert loaded.bags.extractor == ""
-    assert np.array_equal(corners_of(loaded.bags, 0), CORNERS)
-    said = next(note for note in loaded.notes if "bags_config.json" in note)
-    assert "cannot be read (no JSON: Expecting value" in said and said.endswith("(2 of 2 bags)")
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", "no JSON"),
-        (b"\xff{}", "no JSON"),
-        (b"[]", "JSON of type list"),
-        (b" " * (1 << 20) + b"{}", "bytes, more"),
-    ],
-)
-def test_a_file_of_slide2vec_that_cannot_be_read_is_named(content: bytes, said: str, tmp_path: Path) -> None:
-    root = slide2vec(tmp_path / "data")
-    (root / "tile_embeddings" / "a.meta.json").write_bytes(content)
-    with pytest.raises(DataError, match=f"a.meta.json': expected JSON that says where slide2vec .* got .*{said}"):
-        load_bags(root, labels=labels_in(tmp_path))
-    loaded = load_bags(root, labels=labels_in(tmp_path), skip_bad=True)
-    assert loaded.bags.ids == ("b",) and np.array_equal(corners_of(loaded.bags, 0), CORNERS)
+@pytest.mark.parametrize("content", [b"", b"\xff{}", b" " * (1 << 24) + b"{}"], ids=["empty", "no text", "long"])
+@pytest.mark.parametrize(("write", "name"), [(slideflow, "bags_config.json"), (slide2vec, "a.meta.json")])
+def test_a_file_of_json_beside_that_cannot_be_read_is_named(
+    write: Callable[[Path], Path], name: str, content: bytes, tmp_path: Path
+) -> None:
+    (path,) = write(tmp_path / "data").rglob(name)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=f"a.pt': expected JSON in '{name}' that can be read"):
+        load_bags(tmp_path / "data", labels=labels_in(tmp_path))
 
 
 def test_splits_of_torchmil_name_bags_in_a_column_of_theirs(tmp_path: Path) -> None:

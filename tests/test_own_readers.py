@@ -38,12 +38,6 @@ def returned(path: Path) -> OpenFile:
     return OpenFile(format="lines", features=rows[:, 2:], coords=lambda: rows[:, :2])
 
 
-def wrongly_typed(field: str, value: object) -> OpenFile:
-    file = OpenFile("lines", np.ones((3, 2)))
-    object.__setattr__(file, field, value)  # as types are not checked outside of tests
-    return file
-
-
 def yielded(path: Path) -> Iterator[OpenFile]:
     yield returned(path)
 
@@ -125,18 +119,12 @@ def test_whatever_a_reader_raises_the_file_is_named_and_can_be_left_out(
 @pytest.mark.parametrize(
     ("reader", "got"),
     [
-        (yielded, "a generator, as without the decorator contextlib.contextmanager"),
+        (yielded, "a value of type generator"),
         (lambda path: np.ones((3, 2)), "a value of type ndarray"),
         (lambda path: None, "a value of type NoneType"),
-        (3, "a value of type int"),
         (lambda path: nullcontext(3), "a value of type int"),
-        (lambda path: OpenFile("lines", [[1.0]]), "features of type list, which is no array"),
-        (lambda path: OpenFile("lines", torch.ones(3, 2)), "features of type Tensor, which is no array"),
-        (lambda path: wrongly_typed("notes", "one"), "notes of type str, which is no tuple of texts"),
-        (
-            lambda path: wrongly_typed("coords", np.ones((3, 2))),
-            "coords of type ndarray, which is no function that reads them",
-        ),
+        (lambda path: OpenFile("lines", [[1.0]]), "features of type list"),
+        (lambda path: OpenFile("lines", torch.ones(3, 2)), "features of type Tensor"),
     ],
 )
 def test_a_reader_that_gives_something_else_is_named(

@@ -23,7 +23,7 @@ from miue.io.folders.discovery import bag_files
 from miue.io.folders.file_instances import FileInstances
 from miue.io.folders.listing import describe_bag_files
 from miue.io.formats import READERS, contents_of, read_rows
-from miue.io.formats.arrays import Member
+from miue.io.formats.numpy_files import Member
 from miue.io.formats.open import contents_here
 from miue.io.load import load_bags
 
@@ -49,7 +49,7 @@ def test_the_side_of_a_clam_patch_is_that_of_level_0(tmp_path: Path) -> None:
 
 def test_positions_without_features_are_named_as_such(tmp_path: Path) -> None:
     path = made_files.clam_patches(tmp_path, "slide_1", 7, 256, 4.0)
-    with pytest.raises(DataError, match="got positions of patches alone; extract features first"):
+    with pytest.raises(DataError, match="features, named .* got 1 name: coords"):
         contents_of(path)
 
 
@@ -73,14 +73,6 @@ def test_coords_of_stamp_become_pixels_where_their_width_is_told(tmp_path: Path)
     assert uneven.coords is not None and np.array_equal(uneven.coords, np.rint(made_files.grid(7, 256) / 0.3))
     assert 1707 in uneven.coords
     assert np.array_equal(read_rows(path, 1, 3), FEATURES.astype(np.float16)[1:3])
-
-
-def test_the_side_of_a_tile_of_the_first_stamp_with_a_unit_is_read(tmp_path: Path) -> None:
-    path = made_files.stamp(tmp_path, "s", FEATURES)
-    with h5py.File(path, "a") as file:
-        file.attrs["tile_size"] = file.attrs.pop("tile_size_um")
-        del file.attrs["tile_size_px"]
-    assert contents_of(path, microns_per_pixel=0.25).patch_size == 1024
 
 
 @pytest.mark.parametrize(("level", "side"), [(0, 256), (1, None)])
@@ -173,25 +165,12 @@ def test_a_pickle_that_would_run_code_is_refused_and_runs_none(
     else:
         made = {"torch": RunsCode(), "in a dictionary": {"features": torch.ones(2, 2), "x": RunsCode()}}
         torch.save(made.get(how, np.array([RunsCode()], object)), path)
-    with pytest.raises(
-        DataError, match="(would run code or build other objects|can run code); nothing of it was loaded"
-    ):
+    with pytest.raises(DataError, match="would run code or build other objects; nothing of it was loaded"):
         contents_of(path)
     assert not trace.exists()
     # the same pickle does run where pickles are trusted: the test could fail
     content = torch.load(path, weights_only=False) if how != "plain pickle" else pickle.loads(path.read_bytes())
     assert trace.exists(), content
-
-
-@pytest.mark.parametrize("protocol", [2, 4, 5])
-@pytest.mark.parametrize("content", [FEATURES, np.ones((1, 1), np.float32), [1.0]])
-def test_an_array_that_was_pickled_without_torch_is_refused_with_what_to_do(
-    tmp_path: Path, protocol: int, content: Any
-) -> None:
-    path = tmp_path / "s.pth"
-    path.write_bytes(pickle.dumps(content, protocol=protocol))
-    with pytest.raises(DataError, match="a pickle that torch did not write.*with torch.save, or .* numpy.save"):
-        contents_of(path)
 
 
 @pytest.mark.parametrize("ending", ["npy", "npz"])
@@ -239,9 +218,9 @@ def test_a_file_with_many_videos_is_refused_with_the_first_names_and_what_to_do(
     with h5py.File(tmp_path / "all.h5", "w") as file:
         for number in range(97):
             file[f"v{number:02d}"] = np.ones((2, 3), np.float32)
-    with pytest.raises(DataError, match=r"got 97 names: v00, v01, v02, …; .*several bags a file of its own"):
+    with pytest.raises(DataError, match=r"got 97 names: v00, v01, v02, …; .*a file for each bag"):
         load_bags(tmp_path)
-    assert "a file of its own" in describe_bag_files(tmp_path)["bag"][0]["problems"][0]
+    assert "a file for each bag" in describe_bag_files(tmp_path)["bag"][0]["problems"][0]
 
 
 def test_a_file_that_is_still_written_is_named_and_one_without_locks_is_read(
@@ -452,10 +431,10 @@ def killed(path: Path, kind: str) -> str:
         if kind == "coords":
             file["features"] = made_files.features_of(400)
             file.create_dataset("coords", (400, 2), "i8", chunks=(1, 2), maxshape=(None, 2))[:399] = 1
-            return r"every row of 'coords' to be written, got 399 of 400 chunks of shape \(400, 2\)"
+            return r"every row of 'coords' to be written, got 399 of 400 chunks of 1 rows of shape \(400, 2\)"
         if kind == "never":
             file.create_dataset("features", (400, 6), "f4")
-            return "'features' to be written, got 0 of 9,600 bytes in the file"
+            return "'features' to be written, got 0 of 9,600 bytes"
         assert kind == "never, in chunks"
         file.create_dataset("features", (400, 6), "f4", chunks=(64, 6))
         return "got 0 of 7 chunks of 64 rows"
@@ -677,9 +656,9 @@ def test_a_file_of_torch_that_is_none_says_so_and_nothing_else(
     tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
     (tmp_path / "a.pt").write_text("hello")
-    with pytest.raises(DataError, match="expected a file of torch, got a file of another kind"):
+    with pytest.raises(DataError, match="a.pt': expected a whole file of torch"):
         contents_of(tmp_path / "a.pt")
     torch.save(FEATURES, tmp_path / "b.pt", pickle_protocol=4)
-    with pytest.raises(DataError, match="leave pickle_protocol alone"):
+    with pytest.raises(DataError, match="nothing of it was loaded"):
         contents_of(tmp_path / "b.pt")
     assert not recwarn.list

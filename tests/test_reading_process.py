@@ -21,8 +21,7 @@ from commands import run
 
 import miue
 from miue.common.errors import DataError, StorageError
-from miue.io.formats import contents_of, isolated, read_rows
-from miue.io.formats import process as reading
+from miue.io.formats import child, contents_of, read_rows
 from miue.io.load import load_bags
 from miue.pathology.tile_files import read_attributes, read_tiles
 
@@ -30,11 +29,11 @@ FEATURES = made_files.features_of(7)
 SCRIPT = """
 import sys
 from pathlib import Path
-from miue.io.formats import contents_of, isolated
+from miue.io.formats import contents_of, child
 
-isolated.SECONDS = float(sys.argv[2])
+child.SECONDS = float(sys.argv[2])
 contents_of(Path(sys.argv[1]) / "good.h5")
-print(isolated._process._process.pid, flush=True)
+print(child._process._process.pid, flush=True)
 contents_of(Path(sys.argv[1]) / "endless.h5")
 """
 
@@ -56,12 +55,12 @@ def hangs(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture
 def one_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolated, "SECONDS", 1.0)
+    monkeypatch.setattr(child, "SECONDS", 1.0)
 
 
 @pytest.fixture
 def part_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolated, "SECONDS", 0.3)
+    monkeypatch.setattr(child, "SECONDS", 0.3)
 
 
 @pytest.fixture
@@ -73,7 +72,7 @@ def two_files(tmp_path: Path) -> Path:
 
 
 def pid() -> int:
-    process = isolated._process._process
+    process = child._process._process
     assert process is not None
     return process.pid
 
@@ -154,7 +153,7 @@ def killing(signal_number: int, after: float) -> Thread:
 @pytest.mark.long
 @pytest.mark.usefixtures("hangs")
 def test_a_file_that_kills_the_process_is_named_and_the_next_one_read(two_files: Path) -> None:
-    isolated._process.end()
+    child._process.end()
     thread = killing(signal.SIGSEGV, 2)
     with pytest.raises(DataError, match=r"endless\.h5': .* got a crash of the library \(signal SIGSEGV\)"):
         contents_of(two_files / "endless.h5")
@@ -239,8 +238,8 @@ def test_a_script_without_a_main_guard_gets_the_error(two_files: Path, scripts: 
 @pytest.mark.long
 def test_the_reading_process_ends_with_a_process_that_waits_for_nothing(tmp_path: Path) -> None:
     path = made_files.trident(tmp_path, "s", FEATURES)
-    imports = "from pathlib import Path; from miue.io.formats import contents_of, isolated"
-    code = f"{imports}; contents_of(Path({str(path)!r})); print(isolated._process._process.pid)"
+    imports = "from pathlib import Path; from miue.io.formats import contents_of, child"
+    code = f"{imports}; contents_of(Path({str(path)!r})); print(child._process._process.pid)"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
     assert ends(int(done.stdout), 5) and done.stderr == ""
 
@@ -261,7 +260,7 @@ def test_threads_and_forks_each_get_the_rows_they_ask_for(tmp_path: Path) -> Non
         status = 1
         try:
             status = 0 if all(map(same, range(20))) and pid() != before else 2
-            isolated._process.end()
+            child._process.end()
         finally:
             os._exit(status)
     assert all(map(same, range(20)))
@@ -292,8 +291,8 @@ def test_code_in_the_current_folder_is_not_run(tmp_path: Path) -> None:
 
 def test_a_process_that_cannot_be_started_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = made_files.trident(tmp_path, "s", FEATURES)
-    process = reading.ReadingProcess()
-    monkeypatch.setattr(isolated, "_process", process)
+    process = child.ReadingProcess()
+    monkeypatch.setattr(child, "_process", process)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no_python"))
     with pytest.raises(StorageError, match="the process that reads files of HDF5 and Zarr: expected .*no_python"):
         contents_of(path)

@@ -279,12 +279,12 @@ def with_complex_numbers(store: Path) -> None:
         (with_a_linked_chunk, "a link"),
         (with_linked_chunks, "a link"),
         (with_a_pipe, "a link or another kind of file"),
-        (with_sparse_features, "a number in each place, got compressed rows"),
+        (with_sparse_features, "a number in each place"),
         (claiming_more, "that its file can hold"),
         (claiming_large_chunks, "that its file can hold"),
         (of_another_codec, "by 'numcodecs.pickle'"),
         (with_an_index_of_another_codec, "by 'numcodecs.pickle'"),
-        (with_damaged_metadata, "metadata 'zarr.json' that can be read"),
+        (with_damaged_metadata, "JSON in 'zarr.json' that can be read"),
         (with_complex_numbers, "features that are numbers"),
     ],
 )
@@ -353,16 +353,16 @@ def test_without_the_package_it_says_what_to_install(store: Path, monkeypatch: p
 def test_the_process_apart_passes_on_what_to_install(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from miue.io.formats import isolated
-    from miue.io.formats.process import ReadingProcess
+    from miue.io.formats import child
+    from miue.io.formats.child import ReadingProcess
 
     (tmp_path / "without").mkdir()
     (tmp_path / "without" / "zarr.py").write_text("raise ImportError('no zarr here')\n")
     monkeypatch.syspath_prepend(tmp_path / "without")
-    monkeypatch.setattr(isolated, "_process", ReadingProcess())
+    monkeypatch.setattr(child, "_process", ReadingProcess())
     with pytest.raises(ConfigError, match=r"no zarr here.*pip install 'miue\[zarr\]'"):
         load_bags(store.parent, skip_bad=True)
-    isolated._process.end()
+    child._process.end()
 
 
 @pytest.mark.long

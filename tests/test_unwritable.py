@@ -30,10 +30,10 @@ from miue.common.files import atomic_file, atomic_folder
 from miue.common.folder_kinds import PREDICTIONS
 from miue.common.tasks import Executor
 from miue.io.formats.base import refusing
+from miue.io.formats.numpy_files import write_array
 from miue.io.splits.draw import make_folds
 from miue.io.store import write_store
 from miue.io.store.pack import pack
-from miue.io.write_array import write_array
 from miue.model.calibrate import calibrate_model
 from miue.model.recipe import Recipe
 from miue.pathology.export.folders import export

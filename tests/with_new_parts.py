@@ -11,7 +11,7 @@ from torch import Tensor
 from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS, READERS
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.distributions.measures import MEASURES, Measure
-from miue.io.formats.arrays import open_npy
+from miue.io.formats.numpy_files import open_npy
 from miue.methods import Softmax
 from miue.networks.encoders import MLP
 from miue.scores import Mahalanobis

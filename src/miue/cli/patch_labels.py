@@ -121,7 +121,7 @@ def files_of(features: Path, annotations: AnnotationFiles, *, skip: bool) -> tup
         DataError: ``skip`` leaves none, or an annotation is named as a slide without one but for upper and lower
             case.
     """
-    from miue.io.formats.isolated import ENDINGS
+    from miue.io.formats.child import ENDINGS
 
     there = features.iterdir() if features.is_dir() else ()
     files = sorted(file for file in there if file.suffix.lower() in ENDINGS)

@@ -11,7 +11,7 @@ from miue.common.errors import DataError, not_readable
 from miue.common.files import open_file
 from miue.common.numpy_files import load_numpy
 from miue.datasets.image_archives import Archive
-from miue.io.formats.arrays import UNREADABLE, to_texts
+from miue.io.formats.numpy_files import UNREADABLE, to_texts
 
 
 def musk_bags(source: Path, number: int) -> BagDataset:

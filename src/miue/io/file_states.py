@@ -14,9 +14,9 @@ from miue.bags.arrays import ChainedInstances, InstanceArray, row_spans
 from miue.bags.dataset import BagDataset
 from miue.common.errors import not_stated
 from miue.io.folders.file_instances import FileInstances
-from miue.io.formats.bag_paths import ending_of, files_below, takes_folders
-from miue.io.formats.image_folder import image_files
-from miue.io.write_array import bytes_of
+from miue.io.formats.base import ending_of, files_below, takes_folders
+from miue.io.formats.images import image_files
+from miue.io.formats.numpy_files import bytes_of
 
 
 def state_of_instances(bags: BagDataset) -> str:

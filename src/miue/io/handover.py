@@ -18,8 +18,7 @@ from miue.bags.ood_flags import OodFlags
 from miue.common.errors import SAME_FILES, cannot_write, not_shared
 from miue.common.nested import read_nested
 from miue.io.folders.file_instances import FileInstances
-from miue.io.formats.arrays import memory_mapped, read_array
-from miue.io.write_array import write_array
+from miue.io.formats.numpy_files import memory_mapped, read_array, write_array
 
 CLASSES = {
     "labels": Labels,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError
 from miue.common.text import PrintsAsTable, ResultTable, plural
-from miue.io.formats.positions import check_pixel_width
+from miue.io.formats.open import check_pixel_width
 from miue.io.labels.describe import describe_labels
 from miue.io.splits.splits import Splits
 

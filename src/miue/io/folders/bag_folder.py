@@ -18,7 +18,7 @@ from miue.common.text import plural, tracked
 from miue.io.folders.discovery import BagFiles
 from miue.io.folders.file_instances import FileInstances
 from miue.io.formats import Contents, contents_of
-from miue.io.formats.bag_paths import bag_file_name, bag_name
+from miue.io.formats.base import bag_file_name, bag_name
 from miue.io.loaded import LeftOut, LoadedBags, ReadOptions, refuse_or_skip
 
 

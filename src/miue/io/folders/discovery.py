@@ -14,10 +14,9 @@ from miue.common.files import refuse_undecodable_name
 from miue.common.folder_kinds import kind_of
 from miue.common.text import plural
 from miue.io.folders.several import describe_several, several_folders, splits_by_folder
-from miue.io.formats.bag_paths import STORE, bag_name, ending_of, takes_folders
+from miue.io.formats.base import READERS, STORE, bag_name, ending_of, takes_folders
 from miue.io.formats.beside import holds_positions
-from miue.io.formats.image_folder import has_images
-from miue.io.formats.registry import READERS
+from miue.io.formats.images import has_images
 from miue.io.formats.spatial_data import is_spatial_data, table_asked_for
 
 NO_BAGS = (

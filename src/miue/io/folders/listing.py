@@ -13,8 +13,8 @@ from miue.common.errors import MiueError
 from miue.common.text import tracked
 from miue.io.folders.discovery import bag_files
 from miue.io.formats import Contents, contents_of, read_rows
-from miue.io.formats.bag_paths import bag_file_name, bag_name
-from miue.io.formats.positions import check_pixel_width
+from miue.io.formats.base import bag_file_name, bag_name
+from miue.io.formats.open import check_pixel_width
 
 
 def describe_bag_files(

@@ -1,10 +1,11 @@
-"""The normal form of a bag file: features (n, *shape), corners in level-0 pixels, the side of a patch."""
+"""What all readers share: the normal form of a bag file, names of paths and of arrays, and what is refused."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,16 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.common.claims import bytes_in, can_hold
-from miue.common.errors import MAY_READ, DataError, MiueError, is_denied
+from miue.common.errors import MAY_READ, DataError, MiueError, first_few, is_denied
 from miue.common.memory import bytes_asked, memory_shortage
-from miue.common.text import shortened
-from miue.io.formats.bag_paths import bag_name
+from miue.common.parts import READERS as _READERS
+from miue.common.registry import Registry
+from miue.common.text import plural, shortened
+
+STORE, TABLES = ".zarr", "tables"
+FEATURES = ("features", "feats", "feature", "embeddings", "x")
+COORDS = ("coords", "coordinates")
+LARGEST_TEXT = 1 << 24  # bytes of a JSON file of metadata: that of a store repeats those of all below
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,8 @@ class OpenFile:
 
 OpenBag = Callable[[Path], AbstractContextManager[OpenFile] | OpenFile]
 """What a reader is: opens a path and gives what is in it; as a context manager where something is to be closed."""
+READERS: Registry[OpenBag] = _READERS
+"""Which reader opens which ending."""
 
 
 @dataclass(frozen=True)
@@ -180,3 +189,101 @@ def refusing(path: Path, wanted: str, *errors: type[Exception], fix: str = "") -
         said, kind = str(error).split("\n")[0], type(error).__name__
         alone = said and isinstance(error, OSError | ValueError | RuntimeError | TypeError | MemoryError)
         raise bag_error(path, wanted, said if alone else f"{kind}: {said}" if said else kind, fix) from error
+
+
+def bag_name(path: Path) -> str:
+    """Return the id of the bag in a file or folder: its name without the ending that says which reader opens it.
+
+    >>> bag_name(Path("job/slide-1.h5")), bag_name(Path("job/slide-1.zarr/tables/uni_tiles"))
+    ('slide-1', 'slide-1')
+    """
+    file = _store(path)
+    return file.name if file.is_dir() and not takes_folders(ending_of(path)) else file.stem
+
+
+def bag_file_name(path: Path) -> str:
+    """Return what a user calls the file of a bag: of a table in a store, the store.
+
+    >>> bag_file_name(Path("job/slide-1.h5")), bag_file_name(Path("job/slide-1.zarr/tables/uni_tiles"))
+    ('slide-1.h5', 'slide-1.zarr')
+    """
+    return _store(path).name if is_table(path) else path.name
+
+
+def ending_of(path: Path) -> str:
+    """Return the ending that says which reader opens a bag: of a table in a store, that of the store.
+
+    >>> ending_of(Path("job/slide-1.H5")), ending_of(Path("job/slide-1.zarr/tables/uni_tiles"))
+    ('.h5', '.zarr')
+    """
+    return _store(path).suffix.lower()
+
+
+def takes_folders(ending: str) -> bool:
+    """Return whether the reader of an ending takes folders: that of SpatialData stores, and any of other packages.
+
+    >>> takes_folders(".zarr"), takes_folders(".h5"), takes_folders("")
+    (True, False, False)
+    """
+    return ending == STORE or (ending in READERS and READERS.path_of_own(ending) is None)
+
+
+def is_table(path: Path) -> bool:
+    """Return whether a path is that of a table in a SpatialData store."""
+    return path.parent.name == TABLES and path.parent.parent.suffix.lower() == STORE
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Return all that lies below a folder and is no folder; links to folders are not followed.
+
+    Raises:
+        OSError: a folder that cannot be listed.
+    """
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if entry.is_dir(follow_symlinks=False):
+            yield from files_below(Path(entry.path))
+        else:
+            yield Path(entry.path)
+
+
+def _store(path: Path) -> Path:
+    return path.parent.parent if is_table(path) else path
+
+
+def read_metadata(path: Path, bag: Path) -> dict[str, Any]:
+    """Return the object of JSON in a file that lies beside features, nothing where there is none.
+
+    Raises:
+        DataError: it is damaged, or longer than such a file is; ``bag`` names the features.
+    """
+    if not path.is_file():
+        return {}
+    with refusing(bag, f"JSON in {path.name!r} that can be read", OSError, ValueError, RecursionError):
+        if (size := path.stat().st_size) > LARGEST_TEXT:
+            raise ValueError(f"{size:,} bytes, more than such a file has")
+        content = json.loads(path.read_bytes())
+    return content if isinstance(content, dict) else {}
+
+
+def features_name(path: Path, names: Iterable[str]) -> str:
+    """Return the name under which the features are: a known one, or the only one there is.
+
+    Raises:
+        DataError: none of the known names, and not one alone.
+    """
+    present = list(names)
+    known = next((name for name in FEATURES if name in present), None)
+    others = [name for name in present if name not in (*COORDS, "stitch")]
+    if known is None and len(others) != 1:
+        raise bag_error(
+            path,
+            f"features, named {FEATURES[0]!r} or {FEATURES[1]!r}",
+            f"{plural(len(present), 'name')}: {first_few(present)}" if present else "nothing",
+            "name the features so, in a file for each bag; positions alone are those of which to extract features",
+        )
+    return known or others[0]
+
+
+def coords_name(names: Iterable[str]) -> str | None:
+    """Return the name under which the coords are, None where there are none."""
+    return next((name for name in COORDS if name in names), None)

@@ -11,7 +11,6 @@ CLAM, TRIDENT: attributes of ``patches/<slide>.h5`` state the side of a patch.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -22,30 +21,36 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.bags.coords import grid_step
-from miue.common.files import open_file
-from miue.common.text import shortened
-from miue.io.formats.arrays import UNREADABLE, Member, memory_mapped, opened_archive
-from miue.io.formats.base import Contents, bag_error, refusing, scale_at, scale_in_words, scale_over
+from miue.io.formats.base import (
+    READERS,
+    Contents,
+    bag_error,
+    coords_name,
+    read_metadata,
+    refusing,
+    scale_at,
+    scale_in_words,
+    scale_over,
+)
 from miue.io.formats.hdf5 import positive_number
-from miue.io.formats.names import coords_name
-from miue.io.formats.positions import whole_pixels
-from miue.io.formats.registry import READERS
+from miue.io.formats.numpy_files import UNREADABLE, Member, memory_mapped, opened_archive
+from miue.io.formats.open import whole_pixels
 
 CENTERED = (".index.npz", ".index.npy")
 COORDINATES = ".coordinates.npz"
 BESIDE = (*CENTERED, ".position.npy", "_coords.npy")
 """How the name of a file of positions goes on behind the bag's, beside the bag."""
-ABOVE = ("coords/{0}.npy", "patches/{0}.h5", "patches/{0}_patches.h5", "tiles/{0}.coordinates.npz")
-"""Where a file of positions is, in one of three folders above the bag."""
+ABOVE = (
+    *("coords/{0}.npy", "patches/{0}.h5", "patches/{0}_patches.h5"),
+    *("tiles/{0}.coordinates.npz", "tiles/{1}/{0}.coordinates.npz"),
+)
+"""Where a file of positions is, in one of three folders above the bag {0}, which is in a folder {1}."""
 TILE = "tile_index"
 CENTERS = "coords of slideflow are centers; corners lie half the step of the grid from them"
 NO_CORNERS = "coords of slideflow are centers, and left out where no grid shows how far corners lie from them"
 NO_TILES = "no tiles/<slide>.coordinates.npz of slide2vec, which has the positions of patches"
-UNREAD = "the extractor and scale of slideflow in {path!r} cannot be read ({wrong}), and are left out"
-FIX_OF_META = "write it again with slide2vec; if another tool wrote it, move it elsewhere"
 MAGNIFICATION = re.compile(r"([1-9][0-9]{0,2}(?:\.[0-9]{1,3})?)x", re.IGNORECASE)
 LARGEST_SIDE = 1 << 31  # of a tile
-LARGEST_TEXT = 1 << 20  # bytes of a JSON file that says what features are
 
 ReadParts = Callable[[Path, Sequence[str], str], tuple[Mapping[str, Mapping[str, Any]], np.ndarray]]
 """Returns the attributes of datasets of an HDF5 file, and one of these datasets."""
@@ -102,55 +107,44 @@ def _file_of_positions(path: Path) -> Path | None:
     """Return the nearest file with the positions of the patches of a bag, None where there is none."""
     places = [path.with_name(path.stem + ending) for ending in BESIDE]
     folders = path.absolute().parents[:3]
-    places += [folder / name.format(path.stem) for folder in folders for name in ABOVE]
-    of_class = f"{path.parent.name}/{path.stem}"  # of slide2vec, where tiles of some class alone were encoded
-    places += [folder / ABOVE[-1].format(of_class) for folder in folders]
+    places += [folder / name.format(path.stem, path.parent.name) for folder in folders for name in ABOVE]
     return next((place for place in places if place.is_file() and place != path.absolute()), None)
 
 
 def _stated(path: Path, where: Path | None) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return what the tool that wrote a bag states of it, by the fields of its contents, and notes."""
+    """Return what the tool that wrote a bag states of it, by the fields of its contents, and notes.
+
+    Raises:
+        DataError: a file of JSON that cannot be read.
+    """
     if where is not None and where.name.endswith(CENTERED):
-        return _of_slideflow(path.with_name("bags_config.json"))
+        facts = read_metadata(path.with_name("bags_config.json"), path)
+        extractor = facts.get("extractor", "")
+        name = extractor.get("class", "") if isinstance(extractor, dict) else extractor
+        return {"format": "slideflow", "extractor": str(name), "patch_scale": _scale_of_slideflow(facts)}, ()
     if where is not None and where.parent.name == "coords" and path.parent.parent.name == "features":
         return {"format": "torchmil", "extractor": path.parent.name.removeprefix("features_")}, ()
-    meta = path.with_name(f"{path.stem}.meta.json")
-    facts, wrong = _facts(meta)
-    if wrong:
-        raise bag_error(
-            meta, "JSON that says where slide2vec put the patches of these features", wrong, FIX_OF_META
-        )
+    facts = read_metadata(path.with_name(f"{path.stem}.meta.json"), path)
     if "coordinates_npz_path" not in facts:
         return {}, ()
     side = _size(facts, "tile_size_lv0")
+    pixels, spacing = _size(facts, "requested_tile_size_px"), _size(facts, "requested_spacing_um")
     stated = {
         "format": "slide2vec",
         "patch_size": None if side is None else round(side),
         "extractor": str(facts.get("encoder_name") or ""),
-        "patch_scale": scale_in_words(
-            _size(facts, "requested_tile_size_px"), _size(facts, "requested_spacing_um")
-        ),
+        "patch_scale": scale_in_words(pixels, spacing),
     }
     return stated, () if where is not None else (NO_TILES,)
 
 
-def _of_slideflow(config: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
-    facts, wrong = _facts(config)
-    extractor = facts.get("extractor", "")
-    name = extractor.get("class", "") if isinstance(extractor, dict) else extractor
-    stated = {"format": "slideflow", "extractor": str(name), "patch_scale": _scale_of_slideflow(facts)}
-    return stated, (UNREAD.format(path=str(config), wrong=wrong),) if wrong else ()
-
-
 def _scale_of_slideflow(facts: Mapping[str, Any]) -> str:
     """Return the scale of tiles, of which ``tile_um`` is the side in µm or a magnification such as "10x"."""
-    pixels, side = facts.get("tile_px"), facts.get("tile_um")
-    if not isinstance(pixels, int) or not 0 < pixels < LARGEST_SIDE:
-        return ""
+    pixels, side = _size(facts, "tile_px"), facts.get("tile_um")
     if isinstance(side, str):
         at = MAGNIFICATION.fullmatch(side)
-        return scale_at(float(pixels), float(at[1])) if at else ""
-    return scale_over(float(pixels), _size(facts, "tile_um"))
+        return scale_at(pixels, float(at[1])) if at else ""
+    return scale_over(pixels, _size(facts, "tile_um"))
 
 
 def _size(facts: Mapping[str, Any], name: str) -> float | None:
@@ -159,22 +153,6 @@ def _size(facts: Mapping[str, Any], name: str) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < LARGEST_SIDE:
         return None
     return float(value)
-
-
-def _facts(path: Path) -> tuple[Mapping[str, Any], str]:
-    """Return what a JSON file says of features, nothing where there is none; and what is wrong with it, or ""."""
-    try:
-        if (size := path.stat().st_size) > LARGEST_TEXT:
-            return {}, f"{size:,} bytes, more than such a file has"
-        with open_file(path) as file:
-            facts = json.loads(file.read())
-    except (FileNotFoundError, NotADirectoryError):
-        return {}, ""
-    except OSError as error:
-        return {}, error.strerror or str(error)
-    except (ValueError, RecursionError) as error:
-        return {}, shortened(f"no JSON: {error}")
-    return (facts, "") if isinstance(facts, dict) else ({}, f"JSON of type {type(facts).__name__}")
 
 
 def _positions(path: Path, read_parts: ReadParts) -> tuple[np.ndarray, int | None]:

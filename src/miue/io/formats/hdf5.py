@@ -3,10 +3,10 @@
 CLAM: ``features`` (n, D), ``coords`` (n, 2) in level-0 pixels, no attributes. TRIDENT: attributes of ``coords``
 say the side, of which ``patch_size_level0`` is that of the grid; what it does not know is the text 'None'. Any of
 them may have ``image_statistics`` (n, S), as ``miue data tile`` writes them. STAMP: ``feats``, ``coords`` in µm
-with the attributes ``unit`` and ``tile_size_um`` of the file (at first called ``tile_size``).
+with the attributes ``unit`` and ``tile_size_um`` of the file.
 
 One damaged bit can make the HDF5 library loop without end or crash: in miue everything here runs in a process of
-its own (``miue.io.formats.isolated``).
+its own (``miue.io.formats.child``).
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from miue.bags.coords import LARGEST_COORD
 from miue.common.errors import DataError, not_readable
 from miue.common.text import shortened
 from miue.io.formats.base import (
+    FEATURES,
     OpenFile,
     bag_error,
+    coords_name,
+    features_name,
     refuse_bytes,
     refuse_claim,
     refuse_unequal,
@@ -34,7 +37,6 @@ from miue.io.formats.base import (
     scale_at,
     scale_over,
 )
-from miue.io.formats.names import FEATURES, coords_name, features_name
 
 STATISTICS = "image_statistics"
 MICRONS = ("um", "µm", "micron", "microns")
@@ -67,7 +69,7 @@ def _opened_file(path: Path) -> Any:
     """
     import h5py
 
-    with path.open("rb") as file, suppress(ImportError):
+    with path.open("rb") as file, suppress(ImportError, OSError):  # a system or a file without locks
         import fcntl
 
         try:
@@ -75,8 +77,6 @@ def _opened_file(path: Path) -> Any:
         except BlockingIOError:
             fix = "wait until the extraction has ended, or leave the file out (--skip-bad goes on and lists it)"
             raise bag_error(path, "a file that no process writes", "one that is locked for writing", fix) from None
-        except OSError:  # no locks
-            pass
     return h5py.File(path, "r", locking=False)
 
 
@@ -162,47 +162,36 @@ def _refuse_longer(path: Path, userblock: int) -> None:
         raise bag_error(path, "a whole HDF5 file", f"{held:,} bytes where the file itself states {stated:,}")
 
 
-def refuse_chunks(path: Path, dataset: Any) -> None:
-    """Raise where a chunk, of which HDF5 reads no part without the whole, is larger than the file can hold.
+def _refuse_unusable(path: Path, dataset: Any) -> None:
+    """Raise where a dataset is not in the file: it claims more than that holds, or rows were never written.
+
+    Of a chunk HDF5 reads no part without the whole; what was never written it reads as zeros.
 
     Raises:
-        DataError: it is.
+        DataError: an array or a chunk too large, fewer chunks than the shape needs, or no storage at all.
     """
-    if dataset.chunks is not None:
-        refuse_bytes(path, math.prod(dataset.chunks) * dataset.dtype.itemsize)
-
-
-def refuse_unwritten(path: Path, dataset: Any) -> None:
-    """Raise where rows of a dataset were never written, which HDF5 reads as zeros.
-
-    Raises:
-        DataError: fewer chunks than the shape needs, or no storage at all.
-    """
-    if not dataset.size:
-        return
-    name, fix = (
-        dataset.name.strip("/"),
-        "extract these features again: the extraction was ended before it was done",
-    )
+    refuse_claim(path, dataset)
     if dataset.chunks is None:
         stored, needed = dataset.id.get_storage_size(), dataset.size * dataset.id.get_type().get_size()
-        if stored < needed:
-            raise bag_error(path, f"{name!r} to be written", f"{stored:,} of {needed:,} bytes in the file", fix)
-        return
-    pairs = zip(dataset.shape, dataset.chunks, strict=True)
-    needed, written = math.prod(-(-length // chunk) for length, chunk in pairs), dataset.id.get_num_chunks()
-    if written < needed:
-        rows = f" of {dataset.chunks[0]:,} rows" if dataset.chunks[0] > 1 else ""
-        got = f"{written:,} of {needed:,} chunks{rows} of shape {dataset.shape} in the file"
-        raise bag_error(path, f"every row of {name!r} to be written", got, fix)
+        unit = "bytes"
+    else:
+        refuse_bytes(path, math.prod(dataset.chunks) * dataset.dtype.itemsize)
+        pairs = zip(dataset.shape, dataset.chunks, strict=True)
+        needed, stored = math.prod(-(-length // chunk) for length, chunk in pairs), dataset.id.get_num_chunks()
+        unit = f"chunks of {dataset.chunks[0]:,} rows"
+    if dataset.size and stored < needed:
+        raise bag_error(
+            path,
+            f"every row of {dataset.name.strip('/')!r} to be written",
+            f"{stored:,} of {needed:,} {unit} of shape {dataset.shape} in the file",
+            "extract these features again: the extraction was ended before it was done",
+        )
 
 
 def _opened(path: Path, file: Any) -> OpenFile:
     features = dataset_within(path, file, features_name(path, file.keys()))
     where = coords_name(file.keys())
-    refuse_claim(path, features)
-    refuse_chunks(path, features)
-    refuse_unwritten(path, features)
+    _refuse_unusable(path, features)
     if (whole := _text(file.attrs, "feat_type")) in OF_WHOLES:
         wanted, fix = "features of patches", "give the features of patches, from which STAMP made these"
         raise bag_error(path, wanted, f"those of a whole {whole} (feat_type), of shape {features.shape}", fix)
@@ -238,9 +227,7 @@ def _statistics(path: Path, file: Any, features: Any) -> Any:
     if len(stored.shape) != 2 or stored.shape[0] != features.shape[0] or stored.dtype.kind != "f":
         wanted = f"{STATISTICS!r} with a row of numbers for each of {features.shape[0]:,} instances"
         raise bag_error(path, wanted, f"{stored.dtype} of shape {stored.shape}")
-    refuse_claim(path, stored)
-    refuse_chunks(path, stored)
-    refuse_unwritten(path, stored)
+    _refuse_unusable(path, stored)
     return stored
 
 
@@ -251,9 +238,7 @@ def _corners(path: Path, stored: Any) -> np.ndarray:
 
 def _read(path: Path, dataset: Any) -> np.ndarray:
     """Return a dataset, after it was checked to be whole and no larger than the file can hold."""
-    refuse_claim(path, dataset)
-    refuse_chunks(path, dataset)
-    refuse_unwritten(path, dataset)
+    _refuse_unusable(path, dataset)
     return np.asarray(dataset[()])
 
 
@@ -265,7 +250,7 @@ def _stamp(file: Any, features: Any, coords: Callable[[], np.ndarray] | None) ->
         format="STAMP",
         features=features,
         coords=coords if microns else None,
-        patch_size=positive_number(file.attrs, "tile_size_um") or positive_number(file.attrs, "tile_size"),
+        patch_size=positive_number(file.attrs, "tile_size_um"),
         in_microns=True,
         extractor=_text(file.attrs, "extractor"),
         patch_scale=scale_over(

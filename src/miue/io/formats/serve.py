@@ -1,8 +1,7 @@
 """The process that opens files of HDF5 and Zarr: requests as lines of JSON on its input, answers on its output.
 
-Started by ``miue.io.formats.process`` as ``python -P -m miue.io.formats.serve``. A request may take the
-computing time and the memory that it states; the kernel ends a process that takes more time, even inside of a
-library's loop.
+A request may take the computing time and the memory that it states; the kernel ends a process that takes more
+time, even inside of a library's loop.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import h5py
 import numpy as np
@@ -23,60 +23,48 @@ from miue.common.errors import MiueError, error_to_json
 from miue.io.formats.base import bag_error
 from miue.io.formats.hdf5 import read_parts
 from miue.io.formats.open import contents_here, rows_here
-from miue.io.formats.process import HEAD
 
 MEMORY = 1 << 30  # bytes for what a file says of itself; features may take half of the machine's memory
-Answer = tuple[dict[str, Any], np.ndarray | None]
+NOTHING = np.zeros(0)
+Answer = tuple[dict[str, Any], np.ndarray]
 
 
 def main() -> None:
     """Answer requests until the input ends."""
     h5py.get_config()  # loads what HDF5 loads at first use
-    answers = os.dup(sys.stdout.fileno())
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
     with suppress(BrokenPipeError, KeyboardInterrupt):
-        _send(answers, {}, None)
+        _send(answers, {}, NOTHING)
         for line in sys.stdin.buffer:
             request = json.loads(line)
             path = Path(request["path"])
             try:
                 with _limited(request["seconds"], _half_of_memory() if request["what"] == "rows" else MEMORY):
-                    if "folder" in request:
+                    if request["folder"]:
                         os.chdir(request["folder"])
-                    answer, array = ANSWERS[request["what"]](path, request)
+                    answer = ANSWERS[request["what"]](path, request["how"])
             except MiueError as error:
-                answer, array = {"error": error_to_json(error)}, None
+                answer = {"error": error_to_json(error)}, NOTHING
             except Exception as error:  # a damaged file may make a library raise any
-                got = str(error).split("\n")[0]
-                refused = bag_error(path, "a whole file", got or type(error).__name__)
-                answer, array = {"error": error_to_json(refused)}, None
-            _send(answers, answer, array)
+                refused = bag_error(path, "a whole file", str(error).split("\n")[0] or type(error).__name__)
+                answer = {"error": error_to_json(refused)}, NOTHING
+            _send(answers, *answer)
 
 
-def _contents(path: Path, request: dict[str, Any]) -> Answer:
-    contents = contents_here(path, request["microns_per_pixel"])
-    answer = {
-        "format": contents.format,
-        "size": contents.size,
-        "instance_shape": contents.instance_shape,
-        "dtype": contents.dtype.str,
-        "has_coords": contents.coords is not None,
-        "patch_size": contents.patch_size,
-        "extractor": contents.extractor,
-        "patch_scale": contents.patch_scale,
-        "notes": contents.notes,
-        "statistics": contents.statistics,
-    }
-    return answer, contents.coords
+def _contents(path: Path, how: dict[str, Any]) -> Answer:
+    contents = contents_here(path, **how)
+    values = {one.name: getattr(contents, one.name) for one in fields(contents)}
+    values |= {"path": str(path), "dtype": contents.dtype.str, "coords": contents.coords is not None}
+    return values, NOTHING if contents.coords is None else contents.coords
 
 
-def _rows(path: Path, request: dict[str, Any]) -> Answer:
-    how = {name: request[name] for name in ("start", "stop", "statistics", "size")}
+def _rows(path: Path, how: dict[str, Any]) -> Answer:
     return {}, rows_here(path, **how)
 
 
-def _parts(path: Path, request: dict[str, Any]) -> Answer:
-    attributes, array = read_parts(path, request["names"], request["array"])
+def _parts(path: Path, how: dict[str, Any]) -> Answer:
+    attributes, array = read_parts(path, **how)
     plain = {name: {key: _plain(value) for key, value in of.items()} for name, of in attributes.items()}
     return {"attributes": plain}, array
 
@@ -95,15 +83,11 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool) else str(value)
 
 
-def _send(answers: int, answer: dict[str, Any], array: np.ndarray | None) -> None:
-    array = np.zeros(0) if array is None else np.ascontiguousarray(array)
-    if array.dtype.hasobject:
-        raise TypeError(f"an array of {array.dtype}")
-    text = json.dumps({**answer, "array_shape": array.shape, "array_dtype": array.dtype.str}).encode()
-    for part in (HEAD.pack(len(text), array.nbytes) + text, array.reshape(-1).view(np.uint8).data):
-        rest = memoryview(part)
-        while rest:
-            rest = rest[os.write(answers, rest) :]
+def _send(answers: BinaryIO, answer: dict[str, Any], array: np.ndarray) -> None:
+    head = {**answer, "array_shape": array.shape, "array_dtype": array.dtype.str}
+    answers.write(json.dumps(head).encode() + b"\n")
+    answers.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    answers.flush()
 
 
 @contextmanager
@@ -112,9 +96,7 @@ def _limited(seconds: float, memory: int) -> Iterator[None]:
     timed = hasattr(signal, "setitimer")
     _limit_memory(memory)
     if timed:
-        signal.signal(
-            signal.SIGPROF, signal.SIG_DFL
-        )  # which ends the process; whoever started it may have ignored it
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process; whoever started it may have ignored it
         signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield

@@ -6,12 +6,11 @@ pixels, by its number. Such a table is a bag, with the name of its store. Zarr i
 
 A store is a folder that anyone may have made. Codecs other than those named here are refused before Zarr sees
 them, as some can run code; so are links, and files that are no plain ones. What is left is read in a process of
-its own, as HDF5 is (``miue.io.formats.isolated``).
+its own, as HDF5 is (``miue.io.formats.child``).
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,11 +25,20 @@ from jaxtyping import Float64
 
 from miue.bags.coords import LARGEST_COORD
 from miue.common.extras import import_extra
-from miue.io.formats.bag_paths import STORE, TABLES, files_below, is_table
-from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refusing, scale_in_words
+from miue.io.formats.base import (
+    STORE,
+    TABLES,
+    OpenFile,
+    bag_error,
+    files_below,
+    is_table,
+    read_metadata,
+    refuse_bytes,
+    refusing,
+    scale_in_words,
+)
 
 SHAPES, OUTLINES = "shapes", "shapes.parquet"
-LARGEST_TEXT = 1 << 24  # bytes of a JSON file of metadata: that of a store repeats those of all below
 CODECS = (
     *("bytes", "transpose", "sharding_indexed", "crc32c"),
     *("blosc", "zstd", "gzip", "zlib", "lz4", "lzma", "bz2", "shuffle"),
@@ -171,9 +179,8 @@ def _refuse_codecs(path: Path, folder: Path) -> None:
         DataError: another codec, or a group in place of an array.
     """
     newer, older = (_json(path, folder / name) for name in ("zarr.json", ".zarray"))
-    if not older and newer.get("node_type") != "array":
-        what = "compressed rows" if "sparse" in str(newer) or (folder / "indptr").exists() else "no array"
-        raise bag_error(path, f"an array {folder.name!r}, with a number in each place", what)
+    if not older and newer.get("node_type") != "array":  # as that of sparse rows is none
+        raise bag_error(path, f"an array {folder.name!r}, with a number in each place", "no such array")
     named = list(_codecs(newer.get("codecs", [])))
     named += [one for one in (older.get("compressor"), *(older.get("filters") or [])) if one is not None]
     for codec in named:
@@ -202,15 +209,11 @@ def _json(path: Path, file: Path) -> Mapping[str, Any]:
     """Return what a file of metadata says, nothing where there is none.
 
     Raises:
-        DataError: it is damaged, or no plain file.
+        DataError: it is damaged, or a link.
     """
-    if not file.exists() and not file.is_symlink():
-        return {}
-    if not file.is_file() or file.is_symlink() or file.stat().st_size > LARGEST_TEXT:
-        raise bag_error(path, f"metadata {file.name!r} in a plain file", "a link, no file, or a very long one")
-    with refusing(path, f"metadata {file.name!r} that can be read", OSError, ValueError, RecursionError):
-        content = json.loads(file.read_bytes())
-    return content if isinstance(content, Mapping) else {}
+    if file.is_symlink():
+        raise bag_error(path, f"metadata {file.name!r} in a plain file", "a link")
+    return read_metadata(file, path)
 
 
 def _tiles_of(table: Path) -> str:

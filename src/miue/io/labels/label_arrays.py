@@ -13,7 +13,7 @@ from miue.bags.labels import Labels
 from miue.bags.names import match_names
 from miue.bags.table_columns import read_classes
 from miue.common.errors import DataError, lacking
-from miue.io.formats.arrays import UNREADABLE, memory_mapped
+from miue.io.formats.numpy_files import UNREADABLE, memory_mapped
 from miue.io.labels.label_table import LabelTable
 
 

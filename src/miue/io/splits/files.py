@@ -17,7 +17,7 @@ from miue.common.errors import DataError, missing_column, not_a_folder, not_read
 from miue.common.files import open_file
 from miue.common.numpy_files import load_numpy
 from miue.common.tables import read_text_columns, write_rows
-from miue.io.formats.arrays import UNREADABLE, read_member_header, to_texts
+from miue.io.formats.numpy_files import UNREADABLE, read_member_header, to_texts
 from miue.io.labels.label_table import BAG_COLUMNS, fold_columns
 from miue.io.splits.splits import SPLITS, Splits
 from miue.io.tables.columns import find_column

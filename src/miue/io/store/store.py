@@ -49,9 +49,8 @@ from miue.common.folder_kinds import STORE
 from miue.common.tables import read_text_columns, write_table
 from miue.common.text import tracked
 from miue.common.values import checked
-from miue.io.formats.arrays import read_array
+from miue.io.formats.numpy_files import bytes_of, read_array, write_array
 from miue.io.raw_bags import RawBags, to_dataset
-from miue.io.write_array import bytes_of, write_array
 
 FORMAT = "miue-bags"
 VERSION = 2

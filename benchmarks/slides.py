@@ -31,7 +31,7 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.io.store.store import rows_sha256, write_tables
+from miue.io.store import rows_sha256, write_tables
 from miue.methods import Method
 from miue.model import encoding
 from miue.model.build import build_method

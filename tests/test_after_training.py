@@ -95,7 +95,7 @@ def test_each_member_of_an_ensemble_acts_after_training(bags: BagDataset) -> Non
 
 @pytest.mark.long
 def test_each_model_of_a_cross_validation_acts_on_its_own_training_bags(tmp_path: Path) -> None:
-    from miue.io.splits.draw import make_folds
+    from miue.io.draw_splits import make_folds
     from miue.model.recipe import Recipe
     from miue.selection import cross_validate
 

@@ -25,7 +25,7 @@ from miue.bags.ood_flags import OodFlags
 from miue.cli.inspection import describe
 from miue.common.errors import ConfigError, DataError, MiueError
 from miue.io.load import load_bags
-from miue.io.store.store import read_store, write_store
+from miue.io.store import read_store, write_store
 from miue.sklearn import MILUncertaintyClassifier
 
 ROWS = np.arange(10.0).reshape(5, 2)

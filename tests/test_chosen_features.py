@@ -62,7 +62,7 @@ def test_columns_that_are_not_read_are_stated(tmp_path: Path) -> None:
 
 
 def test_a_column_of_text_says_how_features_are_chosen(tmp_path: Path) -> None:
-    message = r"column 'comment': expected numbers, got 'fine'; .* or choose the features \(--features NAME"
+    message = r"column 'comment': expected numbers, got 'fine'; .* or choose the features \(features=NAME"
     with pytest.raises(StorageError, match=message):
         load_bags(table_of(tmp_path))
     pd.read_csv(tmp_path / "t.csv").to_parquet(tmp_path / "t.parquet")
@@ -88,21 +88,21 @@ def test_features_that_a_table_does_not_have_are_named(features: list[str], mess
 def test_features_are_chosen_of_tables_alone(tmp_path: Path) -> None:
     made_files.trident(tmp_path / "slides", "a", made_files.features_of(5, seed=0))
     miue.write_store(tmp_path / "store", load_bags(table_of(tmp_path), features=["f_*"]).bags)
-    for place in ("slides", "store", "missing.csv"):
-        said = r"^--features \(in Python features\): expected a table with one row per instance"
+    for place in ("slides", "store"):
+        said = r"^features: expected bags that take names of features"
         with pytest.raises(ConfigError, match=said):
             load_bags(tmp_path / place, features=["f_*"])
         printed = fail("inspect", tmp_path / place, "--features", "f_*")
-        assert "--features (in Python features): expected a table" in printed
+        assert "--features: expected bags that take names of features" in printed
 
 
 def test_options_of_a_folder_are_refused_by_inspect_beside_a_table(tmp_path: Path) -> None:
     """They were accepted without effect."""
     table = table_of(tmp_path)
     printed = fail("inspect", table, "--mpp", "0.5")
-    assert "--mpp (in Python microns_per_pixel): expected a folder of feature files" in printed
+    assert "--mpp: expected bags that take a pixel width" in printed
     printed = fail("inspect", table, "--feature-key", "uni")
-    assert "--feature-key (in Python feature_key): expected a folder of Spatial" in printed
+    assert "--feature-key: expected bags that take a table of features" in printed
 
 
 @pytest.mark.long

@@ -15,9 +15,9 @@ import miue
 from miue.bags.classes import class_names, doubt_about_negative_class, known_labels
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError
+from miue.io.draw_splits import make_folds
 from miue.io.load import load_bags
-from miue.io.splits.draw import make_folds
-from miue.io.store.store import read_store, write_store
+from miue.io.store import read_store, write_store
 from miue.model.recipe import Recipe
 from miue.selection import cross_validate
 from miue.training.job import Job

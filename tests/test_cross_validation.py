@@ -27,8 +27,8 @@ from miue.common.digests import is_sealed, sealed
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.files import write_json
 from miue.common.tables import read_rows, read_text_columns
-from miue.io.splits.draw import make_folds
-from miue.io.splits.splits import Splits
+from miue.io.draw_splits import make_folds
+from miue.io.splits import Splits
 from miue.model.recipe import Recipe
 from miue.networks.encoders import MLP
 from miue.selection import Summaries, compare, cross_validate

@@ -21,7 +21,7 @@ from miue.calibration import Calibration, calibrate, decide, find_shift
 from miue.calibration.compared import CHANCE
 from miue.cli.predictions import warn_of_shift
 from miue.distributions import Categorical
-from miue.io.store.store import write_store
+from miue.io.store import write_store
 from miue.predictions import DatasetShift, Predictions
 from miue.report.runs import Run, notes_on_content
 

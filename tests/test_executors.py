@@ -20,8 +20,8 @@ from miue.bags.dataset import BagDataset
 from miue.bags.fingerprint import fingerprint
 from miue.common.errors import ConfigError, StorageError
 from miue.common.tasks import LOCAL, Executor, Shard
+from miue.io.draw_splits import make_folds
 from miue.io.handover import describe_bags, find_bags_again
-from miue.io.splits.draw import make_folds
 from miue.model.recipe import Recipe
 from miue.selection import Summaries, cross_validate
 from miue.settings import RunSettings

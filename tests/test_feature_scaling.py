@@ -16,7 +16,7 @@ from torch import nn
 import miue
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError
-from miue.io.splits.draw import make_folds
+from miue.io.draw_splits import make_folds
 from miue.networks.encoders import MLP, Encoder
 
 

@@ -20,7 +20,7 @@ from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.calibration import InstanceGoal
 from miue.distributions import Categorical
-from miue.io.store.store import read_store, write_store
+from miue.io.store import read_store, write_store
 from miue.pathology.export.patches import class_number
 from miue.predictions import Predictions, PredictionTable, Provenance, read_predictions
 

@@ -18,7 +18,7 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.cli import app
 from miue.common.tasks import Executor
-from miue.io.store.store import write_store
+from miue.io.store import write_store
 from miue.methods import METHODS
 from miue.model import encoding
 from miue.model.model import Model

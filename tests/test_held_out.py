@@ -15,7 +15,7 @@ from sealed_files import seal_again
 import miue
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
-from miue.io.splits.files import read_splits
+from miue.io.split_files import read_splits
 from miue.model.training_bags import parts_of_run
 
 TRAIN = ["--quiet", "--set", "max_epochs=1", "--set", "encoder.width=4", "--distance", "none"]

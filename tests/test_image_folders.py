@@ -18,10 +18,12 @@ from PIL import ExifTags, Image
 
 import miue
 from miue.common.errors import DataError
-from miue.io.folders.discovery import bag_files
 from miue.io.formats import contents_of, read_rows
 from miue.io.handover import describe_bags, find_bags_again
+from miue.io.layouts import FilesLayout, find_layout
+from miue.io.layouts.files import BagFiles
 from miue.io.load import load_bags
+from miue.settings import LoadSettings
 
 
 def image(seed: int, size: tuple[int, int] = (6, 9), mode: str = "L") -> Image.Image:
@@ -39,13 +41,19 @@ def images(folder: Path, count: int = 3, **how: object) -> Path:
     return folder
 
 
+def list_bags(folder: Path) -> BagFiles:
+    layout = find_layout(folder, LoadSettings())
+    assert isinstance(layout, FilesLayout)
+    return layout.find()
+
+
 def test_nothing_in_a_folder_of_bags_goes_unsaid(tmp_path: Path) -> None:
     for name in "ab":
         images(tmp_path / "bags" / name)
     (tmp_path / "bags" / "empty").mkdir()
     (tmp_path / "bags" / "a" / "notes.doc").touch()
     notes = load_bags(tmp_path / "bags").notes
-    assert notes[0] == "folders without an image, which are no bags: 1 (empty)"
+    assert notes[0] == "not read: 1 (empty), which are no bags"
     assert notes[1].startswith("files of other kinds were not read: .doc (1 ")
     os.mkfifo(tmp_path / "bags" / "b" / "7.png")
     (tmp_path / "bags" / "a" / "7.png").symlink_to("nowhere")
@@ -141,7 +149,7 @@ DAMAGES: list[tuple[Callable[[Path], object], str]] = [
     (deep_tiff_in_color, "an image of 8 bits, got 16 bits a channel"),
     (deep_tiff_in_planes, "an image of 8 bits, got 16 bits a channel"),
     (deep, "an image of 8 bits, got mode I;16; save it with 8 bits a channel"),
-    (moving, "one image, got 2; save each in a file of its own; slides are cut with 'miue data tile'"),
+    (moving, "one image, got 2; save each in a file of its own"),
     (cut_short, "an image that can be read, got"),
 ]
 
@@ -236,27 +244,22 @@ def test_folders_of_images_are_found_where_there_are_no_bag_files(tmp_path: Path
     (tmp_path / "data" / "empty").mkdir()
     (tmp_path / "data" / "pictures" / "labels.csv").write_text("bag_id,label\n")
     for root in (tmp_path / "data", tmp_path / "data" / "pictures"):
-        assert list(bag_files(root).by_id) == ["a.1", "b"]
+        assert list(list_bags(root).by_id) == ["a.1", "b"]
     image(0).save(tmp_path / "data" / "pictures" / "overview.png")
-    assert "pictures' itself were not read" in bag_files(tmp_path / "data").not_read
+    assert list_bags(tmp_path / "data").notes == ("not read: 1 (pictures), which are no bags",)
     images(tmp_path / "data" / "others" / "c")
-    with pytest.raises(
-        DataError, match="others, pictures, at several depths or with images of their own; pass one of"
-    ):
-        bag_files(tmp_path / "data")
-    with pytest.raises(
-        DataError, match="got none; 3 files ending in .png; put the images of each bag .* 'miue data"
-    ):
-        bag_files(tmp_path / "data" / "pictures" / "b")
+    assert list(list_bags(tmp_path / "data").by_id) == ["a.1", "b", "c"]
+    with pytest.raises(DataError, match="got files ending in .png; check the path"):
+        list_bags(tmp_path / "data" / "pictures" / "b")
 
 
 def test_thumbnails_and_masks_of_other_tools_are_no_bags(tmp_path: Path) -> None:
     for name in ("masks", "stitches", "thumbnails", "contours"):
         images(tmp_path / name)
-    with pytest.raises(DataError, match="or folders of images, got none; check the path"):
-        bag_files(tmp_path)
+    with pytest.raises(DataError, match="got files ending in .png; check the path"):
+        list_bags(tmp_path)
     np.save(tmp_path / "slide.npy", np.zeros((3, 4), np.float32))
-    assert list(bag_files(tmp_path).by_id) == ["slide"]
+    assert list(list_bags(tmp_path).by_id) == ["slide"]
 
 
 @pytest.fixture
@@ -320,13 +323,13 @@ def test_they_are_inspected_predicted_and_found_by_another_process(
 def test_folders_of_images_may_be_in_one_folder_for_each_class(tmp_path: Path) -> None:
     for name in ("well/b", "well/d", "ill/a", "ill/c"):
         images(tmp_path / "data" / name)
-    found = bag_files(tmp_path / "data")
+    found = list_bags(tmp_path / "data")
     assert list(found.by_id) == ["a", "b", "c", "d"]
-    assert found.not_read == "bags of 2 folders were read: ill (2), well (2)"
+    assert found.notes == ("bags of 2 folders were read: ill (2), well (2)",)
     loaded = load_bags(tmp_path / "data")
     assert loaded.bags.ids == ("a", "b", "c", "d") and loaded.bags.sizes.tolist() == [3] * 4
     (tmp_path / "data" / "well" / "empty").mkdir()
-    assert "folders without an image, which are no bags: 1 (empty)" in bag_files(tmp_path / "data").not_read
+    assert "not read: 1 (empty), which are no bags" in list_bags(tmp_path / "data").notes
 
 
 def test_folders_of_images_may_be_in_folders_of_splits(tmp_path: Path) -> None:
@@ -339,9 +342,9 @@ def test_folders_of_images_may_be_in_folders_of_splits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("folders", "message"),
     [
-        (("well/a", "ill/a"), r"ill, well, with the same bags \(a\); pass one of these folders, or give each bag"),
-        (("train/a", "other/b"), "other, train, of which not each is named like one split; pass one of these"),
-        (("well/a", "hospital/ill/b"), "hospital/ill, well, at several depths or with images of their own"),
+        (("well/a", "ill/a"), r"ill \(1\), well \(1\), with the same bag 'a'; pass one of these folders"),
+        (("train/a", "other/b"), "of which not each is named like one split; pass one of these"),
+        (("well/a", "hospital/ill/b"), "in several at one depth, got some in hospital/ill, well"),
     ],
 )
 def test_folders_of_images_that_are_no_single_set_are_refused(
@@ -350,7 +353,7 @@ def test_folders_of_images_that_are_no_single_set_are_refused(
     for name in folders:
         images(tmp_path / name)
     with pytest.raises(DataError, match=message):
-        bag_files(tmp_path)
+        list_bags(tmp_path)
 
 
 TURNED: dict[int, Callable[[np.ndarray], np.ndarray]] = {

@@ -8,7 +8,6 @@ from typing import Any
 
 import made_files
 import numpy as np
-import pandas as pd
 import pytest
 from commands import run
 
@@ -16,9 +15,9 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.cli.inspection import describe
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
-from miue.io.labels.instance_labels import with_instance_labels
+from miue.io.instance_labels import with_instance_labels
+from miue.io.layouts.long_table import read_long_table
 from miue.io.load import load_bags
-from miue.io.tables.long_table import read_long_table
 from miue.settings import LoadSettings
 
 
@@ -179,7 +178,7 @@ def test_bags_of_unknown_patients_in_a_long_table_are_patients_of_their_own(tmp_
         (("0a,7", ",7"), "line 5: expected a bag_id, got nothing"),
         (
             ("bag_id", "bag"),
-            r"a column 'bag_id' and columns of features, .* \(--id-column NAME, in Python columns=",
+            r"a column 'bag_id' and columns of features, .* \(id_column=NAME",
         ),
         (
             ("pos,pos", "pos,positive"),
@@ -209,13 +208,13 @@ def test_columns_of_other_names_are_inspected_and_loaded_by_name(tmp_path: Path)
     assert loaded.class_names == ("neg", "pos")
     text = run("inspect", tmp_path / "t.csv", "--id-column", "Sample", "--label-column", "Group", "--json")
     assert json.loads(text)["bags"] == len(loaded)
-    with pytest.raises(ConfigError, match="--id-column.*expected a table of instances, or --labels"):
+    with pytest.raises(ConfigError, match="columns: expected bags that take names of columns, got a folder"):
         describe(made_files.slides(tmp_path / "job")[0], LoadSettings(id_column="Sample"))
 
 
 def test_a_specified_column_that_is_missing_or_a_meaning_that_there_is_not_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(LONG)
-    how = r"name one that it has \(--patient-column NAME, in Python columns={'patient': NAME}\)"
+    how = r"name one that it has \(patient_column=NAME\)"
     with pytest.raises(DataError, match=f"expected a column 'owner'.*{how}"):
         load_bags(tmp_path / "t.csv", columns={"patient": "owner"})
     with pytest.raises(ConfigError, match="meaning of a column 'pateint'.*did you mean 'patient'"):
@@ -304,22 +303,6 @@ def test_a_cell_that_tells_no_instance_label_leaves_the_one_that_is_known(
     found = with_instance_labels(two_bags(), tmp_path / "i.csv").instance_labels
     assert found.values.tolist() == [1, 0, 1, 1] and found.known.all()
     assert "labels nothing with 2 rows of 1 bag not there, such as 'z'" in caplog.text
-
-
-@pytest.mark.parametrize(("label", "warned"), [("1", True), ("squamous", False), ("normal", False)])
-def test_positive_instances_of_which_none_has_the_class_of_its_bag_are_pointed_out(
-    label: str, warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "bags").mkdir()
-    for name in "abc":
-        np.save(tmp_path / "bags" / f"{name}.npy", np.ones((3, 2), np.float32))
-    labels = tmp_path / "labels.csv"
-    labels.write_text("slide_id,label\na,normal\nb,adeno\nc,squamous\n")
-    table = tmp_path / "patches.csv"
-    table.write_text(f"bag_id,instance,instance_label\na,0,0\nb,0,1\nb,1,0\nc,0,{label}\nc,1,0\n")
-    load_bags(tmp_path / "bags", labels=labels, classes=["normal", "adeno", "squamous"], instance_labels=table)
-    said = "labels instances of bags of class 'squamous' as 'adeno', none as 'squamous'"
-    assert (said in caplog.text) == warned and "bags of class 'adeno'" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -440,34 +423,13 @@ def test_columns_that_number_rows_are_named_and_inspect_lists_the_features(tmp_p
     for name in ("tile_id", "row_index", "fold_0", "patch idx", "ID_2"):
         (tmp_path / "t.csv").write_text(f"{header.format(name)}\na,1,1,2,3,4,5\nb,0,1,2,3,4,6\n")
         found = read_long_table(tmp_path / "t.csv")
-        assert found.notes == (
-            f"taken for features: '{name}'; if they only number rows, choose the features "
-            "(--features NAME, in Python features=[NAME])",
-        )
+        assert found.notes == (f"taken for features: '{name}'; if they only number rows, choose the features",)
         assert describe(tmp_path / "t.csv")["features"] == [name, "f1", "grid", "video", "fold_change"]
     assert "tile_id" not in run("inspect", tmp_path / "t.csv") and "f1, grid, video" in run(
         "inspect", tmp_path / "t.csv"
     )
     (tmp_path / "t.csv").write_text(LONG)
     assert read_long_table(tmp_path / "t.csv").notes == ()
-
-
-@pytest.mark.parametrize("order", ["bag by bag", "mixed"])
-def test_a_column_that_numbers_rows_is_named_whatever_it_is_called(tmp_path: Path, order: str) -> None:
-    random = np.random.default_rng(3)
-    bags = np.repeat([f"b{b}" for b in range(7)], random.integers(1, 13, 7))
-    bags = random.permutation(bags) if order == "mixed" else bags
-    table = pd.DataFrame({"slide_id": bags, "label": [int(name[1:]) % 2 for name in bags]})
-    table["event"] = np.arange(len(bags)) + 5
-    table["second"] = table.groupby("slide_id").cumcount()
-    table["hour"] = np.arange(len(bags)) * 3600
-    table["marker"] = random.permutation(len(bags))
-    table.to_csv(tmp_path / "t.csv", index=False)
-    (note,) = read_long_table(tmp_path / "t.csv").notes
-    assert note.startswith("taken for features: 'event', 'second'; if they only number rows, choose the features")
-    assert read_long_table(tmp_path / "t.csv", features=["event", "second", "hour", "marker"]).notes == ()
-    table[:20].to_csv(tmp_path / "few.csv", index=False)
-    assert read_long_table(tmp_path / "few.csv").notes == ()
 
 
 @pytest.mark.parametrize("header", ["video,instance", "bag_id,clip", "bag_id,x"])

@@ -21,7 +21,7 @@ from miue.common.memory import memory_shortage
 from miue.common.tasks import Task
 from miue.common.tasks.task import answer
 from miue.io.formats.base import refusing
-from miue.io.store.store import write_store
+from miue.io.store import write_store
 from miue.methods import Method
 from miue.model import encoding
 

@@ -432,7 +432,7 @@ def test_a_registered_part_is_used_by_its_name(monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.long
 def test_parts_of_others_are_cross_validated_and_used_by_the_classifier(tmp_path: Path) -> None:
-    from miue.io.splits.draw import make_folds
+    from miue.io.draw_splits import make_folds
     from miue.selection import cross_validate
 
     bags = separable_bags(24)

@@ -16,11 +16,11 @@ from PIL import Image
 import miue
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, StorageError
+from miue.io import pack as packing
+from miue.io.draw_splits import make_split
 from miue.io.load import load_bags
-from miue.io.splits.draw import make_split
-from miue.io.store import pack as packing
-from miue.io.store.pack import pack
-from miue.io.store.store import verify, write_store
+from miue.io.pack import pack
+from miue.io.store import verify, write_store
 from miue.settings import VALIDATION_SHARE
 
 
@@ -56,7 +56,7 @@ def test_float16_stays_float16(tmp_path: Path) -> None:
     run("data", "pack", tmp_path / "features", "--out", tmp_path / "store", "--quiet")
     assert miue.read_store(tmp_path / "store").instances.dtype == np.float16
     made_files.trident(tmp_path / "features", "c", made_files.features_of(4), patch_size_level0="None")
-    with pytest.raises(DataError, match="of 'ctranspath' as in 2 files"):
+    with pytest.raises(DataError, match="of 'ctranspath', as in 2 of 3 files"):
         load_bags(tmp_path / "features")
 
 
@@ -64,9 +64,7 @@ def test_a_file_that_states_no_encoder_beside_files_that_do_is_refused_as_such(t
     for name in "ab":
         made_files.trident(tmp_path, name, made_files.features_of(4))
     np.save(tmp_path / "c.npy", made_files.features_of(4))
-    with pytest.raises(
-        DataError, match=r"of 'uni_v1' as in 2 files, got \(6,\), of an encoder that the file does not state"
-    ):
+    with pytest.raises(DataError, match=r"of 'uni_v1', as in 2 of 3 files, got"):
         load_bags(tmp_path)
 
 

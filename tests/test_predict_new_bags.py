@@ -169,7 +169,7 @@ def test_columns_of_a_long_table_are_those_that_are_named(tmp_path: Path) -> Non
     assert "a column 'nonsense'" in run("train", path, *wrong, code=1)
     run("data", "pack", path, *named, *to_store(tmp_path))
     without = ["--patient-column", "case", "--out", tmp_path / "no", *QUICK]
-    assert "--patient-column (in Python columns): expected a table of instances, or --labels" in run(
+    assert "columns: expected bags that take names of columns, got a bag store" in run(
         "train", tmp_path / "store", *without, code=1
     )
 
@@ -225,7 +225,7 @@ def test_a_folder_without_labels_takes_those_of_the_run_and_says_so(place: Path,
         assert bare.patients[row] == patient_of[bare.bag_ids[row]]
     counts = [int((bare.labels.values[listed] == c).sum()) for c in (0, 1)]
     assert f"run/splits.csv' (normal {counts[0]}, tumor {counts[1]}" in said
-    assert "pass --labels TABLE for others" in said
+    assert "pass labels for others" in said
     assert miue.evaluate(miue.read_predictions(tmp_path / "bare")).bags.metrics["accuracy"].value is not None
 
 
@@ -235,14 +235,14 @@ def test_new_bags_that_the_run_does_not_list_stay_without_labels_and_that_is_sai
     for number in range(2):
         made_files.trident(tmp_path / "new", f"new{number}", made_files.features_of(4))
     said = run("predict", place / "run", tmp_path / "new", "--out", tmp_path / "p", "--quiet")
-    assert "lists none for these bags; pass --labels TABLE to evaluate" in said
+    assert "lists none for these bags; pass labels to evaluate" in said
     assert not miue.read_predictions(tmp_path / "p").bags.labels.known.any()
     assert "predict with labels" in run("evaluate", tmp_path / "p")
     run("report", tmp_path / "p", "--out", tmp_path / "r.html", "--quiet", "--resamples", "10")
     assert "--labels TABLE" in (tmp_path / "r.html").read_text("utf-8")
     replace(miue.Model.load(place / "run"), training_bags=None).save(tmp_path / "shared")
     said = run("predict", tmp_path / "shared", tmp_path / "new", "--out", tmp_path / "q", "--quiet")
-    assert "is not there; pass --labels TABLE to evaluate" in said
+    assert "is not there; pass labels to evaluate" in said
 
 
 @pytest.mark.long

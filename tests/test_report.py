@@ -23,7 +23,7 @@ from miue.common.errors import DataError, MiueError
 from miue.common.page import json_in_html
 from miue.evaluation import evaluate
 from miue.evaluation.metrics import NO_LABEL
-from miue.io.store.store import write_store
+from miue.io.store import write_store
 from miue.predictions import Predictions, Provenance
 from miue.report.fitting import SCRIPTS, TEMPLATE
 from miue.report.runs import named_runs

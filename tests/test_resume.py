@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import miue
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, StorageError
-from miue.io.splits.draw import make_folds
+from miue.io.draw_splits import make_folds
 from miue.model.recipe import Recipe, settings_by_size
 from miue.selection import cross_validate
 from miue.settings import TrainingConfig

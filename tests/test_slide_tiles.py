@@ -25,8 +25,8 @@ from miue.cli.app import app
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.io.handover import describe_bags, find_bags_again
 from miue.io.load import load_bags
-from miue.io.store.pack import pack
-from miue.io.store.store import read_store
+from miue.io.pack import pack
+from miue.io.store import read_store
 from miue.pathology.patch_encoders import PLAIN, PatchEncoder, color_texture, plain_encoder
 from miue.pathology.slides import _check_colors, microns_per_pixel, open_slide, thumbnail
 from miue.pathology.tile_files import Tiles, write_features

@@ -21,9 +21,9 @@ import zarr
 from commands import fail, run
 
 from miue.common.errors import ConfigError, DataError
-from miue.io.file_states import state_of_instances
 from miue.io.formats import contents_of, read_rows
 from miue.io.formats.open import contents_here
+from miue.io.instances import state_of_instances
 from miue.io.load import load_bags
 
 SIZE, WIDTH = 23, 6
@@ -89,7 +89,7 @@ def test_tiles_of_a_coarser_level_have_their_side_in_pixels_of_the_finest(store:
 def test_of_several_tables_the_one_asked_for_is_read(tmp_path: Path) -> None:
     for name in "ab":
         made_stores.lazyslide(tmp_path, name, features(), CORNERS, encoders=("conch", "uni"))
-    with pytest.raises(DataError, match=r"tables conch_tiles, uni_tiles.*--feature-key conch_tiles"):
+    with pytest.raises(DataError, match=r"tables conch_tiles, uni_tiles.*feature_key=conch_tiles"):
         load_bags(tmp_path)
     for key, more in (("conch_tiles", 0), ("uni_tiles", 1), ("uni", 1)):
         bags = load_bags(tmp_path, settings={"feature_key": key}).bags
@@ -128,19 +128,17 @@ def test_tables_of_other_things_are_not_taken_for_features(store: Path) -> None:
 
 def test_zarr_folders_that_are_no_stores_of_a_slide_are_named(tmp_path: Path) -> None:
     zarr.open_group(str(tmp_path / "a.zarr"), mode="w").create_array("X", data=features())  # as AnnData writes one
-    with pytest.raises(
-        DataError, match=r"got none; 1 folder ending in .zarr without tables or shapes; .* as lazyslide does"
-    ):
+    with pytest.raises(DataError, match="got files ending in .*zarr; check the path"):
         load_bags(tmp_path)
 
 
 def test_a_table_is_asked_for_only_where_there_are_stores(tmp_path: Path, store: Path) -> None:
     made_files.trident(tmp_path / "files", "a", features())
-    with pytest.raises(ConfigError, match="--feature-key.*stores"):
+    with pytest.raises(ConfigError, match="feature_key: expected"):
         load_bags(tmp_path / "files", settings={"feature_key": "uni"})
     long_table = tmp_path / "long.csv"
     long_table.write_text("bag_id,label,f0\na,0,1\nb,1,2\n")
-    with pytest.raises(ConfigError, match="--feature-key.*stores"):
+    with pytest.raises(ConfigError, match="feature_key: expected"):
         load_bags(long_table, settings={"feature_key": "uni"})
     for key in ("../tables/uni_tiles", "/etc", ".."):
         with pytest.raises(DataError, match="asked for"):

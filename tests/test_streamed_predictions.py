@@ -21,7 +21,7 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.calibration import Goals, InstanceGoal
 from miue.common.errors import ConfigError, DataError, StorageError
-from miue.io.splits.draw import make_folds
+from miue.io.draw_splits import make_folds
 from miue.model.calibrate import calibrate_model
 from miue.model.recipe import Recipe
 from miue.predictions import PredictionStream, PredictionTable

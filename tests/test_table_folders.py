@@ -73,14 +73,14 @@ def test_tables_in_folders_of_classes_are_read_and_a_table_of_labels_beside_them
         write_table(tmp_path / ("normal", "tumor")[number % 2] / f"s{number}.csv", values_of(number))
     loaded = load_bags(tmp_path)
     assert loaded.bags.ids == ("s0", "s2", "s1", "s3")
-    assert loaded.notes == ("tables of 2 folders were read: normal (2), tumor (2)",)
+    assert loaded.notes == ("bags of 2 folders were read: normal (2), tumor (2)",)
     (tmp_path / "normal" / "labels.csv").write_text("slide_id,label,age\ns0,0,50\ns2,0,60\n")
     loaded = load_bags(tmp_path)
     assert loaded.bags.ids == ("s0", "s2", "s1", "s3")
-    assert "tables without these features, which were not read: labels.csv" in loaded.notes
+    assert "not read: 1 (labels.csv)" in loaded.notes
     assert any("labels.csv" in note for note in describe(tmp_path)["notes"])
     write_table(tmp_path / "tumor" / "s0.csv", values_of(0))
-    with pytest.raises(DataError, match=r"one table of bag 's0', got 2; keep one of normal/s0.csv, tumor/s0.csv"):
+    with pytest.raises(DataError, match="with the same bag 's0'"):
         load_bags(tmp_path)
 
 
@@ -96,16 +96,16 @@ def test_tables_in_folders_of_splits_name_the_splits_of_their_bags(names_bags: b
     else:
         splits = dict(zip(loaded.bags.ids, loaded.bags.splits, strict=True))
         assert splits == {"s0": "train", "s1": "test", "s2": "train", "s3": "test"}
-    assert loaded.notes[0] == "tables of 2 folders, which name their splits, were read: Train (2), test (2)"
+    assert loaded.notes[0] == "bags of 2 folders, which name their splits, were read: Train (2), test (2)"
     assert load_bags(tmp_path / "test").bags.sizes.sum() == sum(len(values_of(number)) for number in (1, 3))
     (tmp_path / "Train").rename(tmp_path / "site_a")
-    with pytest.raises(DataError, match=r"site_a, test, of which not each is named like one split"):
+    with pytest.raises(DataError, match="of which not each is named like one split"):
         load_bags(tmp_path)
     (tmp_path / "test").rename(tmp_path / "site_b")
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "labels.csv").write_text("slide_id,label\ns0,0\n")
     loaded = load_bags(tmp_path)
-    assert "tables of 2 folders were read: site_a (2), site_b (2)" in loaded.notes
+    assert "bags of 2 folders were read: site_a (2), site_b (2)" in loaded.notes
     assert not any(loaded.bags.splits)
 
 
@@ -121,7 +121,7 @@ def test_a_bag_has_rows_in_one_folder_of_splits(tmp_path: Path) -> None:
         load_bags(tmp_path)
     for path in tmp_path.glob("*/part.csv"):
         path.write_text(f"slide_id,label,split,f\n{path.parent.name},pos,train,4\n")
-    with pytest.raises(DataError, match=r"named like splits, and a column 'split'; leave the column out"):
+    with pytest.raises(DataError, match="expected names of folders.* or a column, got both"):
         load_bags(tmp_path)
 
 
@@ -179,9 +179,9 @@ def test_folders_of_miue_and_folders_without_features_are_no_folders_of_tables(t
     (tmp_path / "labels").mkdir()
     (tmp_path / "labels" / "labels.csv").write_text("slide_id,label\ns0,0\n")
     for folder in ("run", "predictions", "labels"):
-        with pytest.raises(MiueError, match=r"expected bag files|expected bags"):
+        with pytest.raises(MiueError, match="expected bags: a bag store or"):
             load_bags(tmp_path / folder)
-    with pytest.raises(ConfigError, match="--mpp"):
+    with pytest.raises(ConfigError, match="microns_per_pixel: expected bags that take a pixel width"):
         load_bags(tmp_path / "features", settings={"microns_per_pixel": 0.5})
 
 
@@ -219,7 +219,7 @@ def test_tables_that_cannot_be_used_are_listed_together_and_skipped(tmp_path: Pa
     (tmp_path / "s5.csv").unlink()
     (tmp_path / "s5.csv").symlink_to(tmp_path / "nowhere.csv")
     write_table(tmp_path / "s8.parquet", values_of(8))
-    with pytest.raises(DataError, match=r"got 7 that cannot \(s0: .*'miue inspect FOLDER' lists all"):
+    with pytest.raises(DataError, match=r"got 7 that cannot \(s0: "):
         load_bags(tmp_path)
     reasons = bad_bags(tmp_path)
     said = {
@@ -229,7 +229,7 @@ def test_tables_that_cannot_be_used_are_listed_together_and_skipped(tmp_path: Pa
         "s3": "s3.csv': expected the columns of 's1.csv', got no '2' and also 'other'",
         "s4": "s4.parquet': expected a readable table",
         "s5": "s5.csv': expected an existing file",
-        "s8": "expected one table of bag 's8', got 2; keep one of s8.csv, s8.parquet",
+        "s8": "expected one table of bag 's8', got s8.csv and s8.parquet",
     }
     assert set(reasons) == set(said)
     for name, pattern in said.items():
@@ -309,18 +309,6 @@ def test_tables_in_folders_below_that_are_not_read_are_named(tmp_path: Path) -> 
     loaded = load_bags(tmp_path)
     assert loaded.bags.ids == ("s0", "s1")
     assert any("tumor" in note and "not read" in note for note in loaded.notes)
-
-
-@pytest.mark.parametrize("where", ["", "more"])
-def test_a_bag_file_among_tables_is_not_taken_for_the_only_bag(tmp_path: Path, where: str) -> None:
-    for number in range(3):
-        write_table(tmp_path / f"s{number}.csv", values_of(number))
-    (tmp_path / where).mkdir(exist_ok=True)
-    np.save(tmp_path / where / "centers.npy", np.zeros((3, 2)))
-    message = r"got 3 tables \(s0.csv, s1.csv, s2.csv\) and 1 other file \(.*centers.npy\); put those that are no"
-    for read in (load_bags, describe):
-        with pytest.raises(DataError, match=message):
-            read(tmp_path)
 
 
 def test_tables_about_bag_files_are_beside_them(tmp_path: Path) -> None:

@@ -28,10 +28,10 @@ from miue.common.tables import (
     write_rows,
     write_table,
 )
-from miue.io.labels.instance_labels import with_instance_labels
-from miue.io.labels.label_table import read_label_table
+from miue.io.instance_labels import with_instance_labels
+from miue.io.label_table import read_label_table
 from miue.io.load import load_bags
-from miue.io.splits.files import read_splits
+from miue.io.split_files import read_splits
 from miue.pathology.annotations import write_patch_labels
 from miue.predictions.read import read_table
 

@@ -20,7 +20,7 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.cli import app
 from miue.common.errors import ConfigError
-from miue.io.splits.draw import make_folds
+from miue.io.draw_splits import make_folds
 from miue.io.store import write_store
 from miue.model.recipe import Recipe
 from miue.selection import cross_validate

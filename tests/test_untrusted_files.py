@@ -37,9 +37,9 @@ from miue.datasets.mnist import mnist_bags
 from miue.datasets.musk import musk_bags
 from miue.io.formats import child, contents_of, read_rows
 from miue.io.formats.numpy_files import read_array
-from miue.io.splits.files import read_splits
-from miue.io.store.store import read_store, write_store
-from miue.io.tables.long_table import read_long_table
+from miue.io.layouts.long_table import read_long_table
+from miue.io.split_files import read_splits
+from miue.io.store import read_store, write_store
 from miue.pathology.outlines import outlines
 from miue.pathology.tile_files import read_attributes, read_tiles
 

@@ -29,11 +29,11 @@ from miue.common.errors import NO_ROOM, ConfigError, DataError, StorageError, Wr
 from miue.common.files import atomic_file, atomic_folder
 from miue.common.folder_kinds import PREDICTIONS
 from miue.common.tasks import Executor
+from miue.io.draw_splits import make_folds
 from miue.io.formats.base import refusing
 from miue.io.formats.numpy_files import write_array
-from miue.io.splits.draw import make_folds
+from miue.io.pack import pack
 from miue.io.store import write_store
-from miue.io.store.pack import pack
 from miue.model.calibrate import calibrate_model
 from miue.model.recipe import Recipe
 from miue.pathology.export.folders import export

@@ -25,7 +25,7 @@ from miue.cli import app
 from miue.common.errors import DataError, ModelError
 from miue.common.tables import read_rows
 from miue.common.tasks import Task, run_tasks
-from miue.io.store.store import write_store
+from miue.io.store import write_store
 from miue.model.folder import SavedConfig, read_config
 from miue.model.training_bags import parts_of_run
 from miue.predictions import TrainingRecord, read_predictions

@@ -32,7 +32,7 @@ def store_of(data: str, paths: Paths, arguments: Mapping[str, Option] | None = N
         StorageError: files that are not in ``paths.source``, or a store that was made with other arguments.
         DataError: files that cannot be used.
     """
-    from miue.io.store.store import read_store, read_store_summary
+    from miue.io.store import read_store, read_store_summary
 
     make_stores({data: arguments or {}}, paths)
     path, made_by = _path(data, paths), _made_by(data, arguments or {})
@@ -58,9 +58,9 @@ def make_stores(wanted: Mapping[str, Mapping[str, Option]], paths: Paths, *, pro
     Raises:
         ConfigError, StorageError, DataError: as ``store_of`` does.
     """
-    from miue.io.folders.file_instances import FileInstances
-    from miue.io.store.pack import pack
-    from miue.io.store.store import write_store
+    from miue.io.instances import FileInstances
+    from miue.io.pack import pack
+    from miue.io.store import write_store
 
     lacking = [data for data in wanted if not (_path(data, paths) / "store.json").exists()]
     sources = {data: _opened(data, paths.source, wanted[data], progress) for data in lacking}

@@ -28,9 +28,9 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.distributions.measures import MEASURES as MEASURES
     from miue.evaluation import evaluate as evaluate
     from miue.evidence import ACTIVATIONS as ACTIVATIONS
+    from miue.io.draw_splits import make_folds as make_folds
+    from miue.io.draw_splits import make_split as make_split
     from miue.io.load import load_bags as load_bags
-    from miue.io.splits.draw import make_folds as make_folds
-    from miue.io.splits.draw import make_split as make_split
     from miue.io.store import read_store as read_store
     from miue.io.store import write_store as write_store
     from miue.methods import METHODS as METHODS
@@ -86,8 +86,8 @@ _PUBLIC = {
     "evaluate": "miue.evaluation",
     "export": "miue.pathology.export.folders",
     "load_bags": "miue.io.load",
-    "make_folds": "miue.io.splits.draw",
-    "make_split": "miue.io.splits.draw",
+    "make_folds": "miue.io.draw_splits",
+    "make_split": "miue.io.draw_splits",
     "read_predictions": "miue.predictions",
     "read_store": "miue.io.store",
     "train": "miue.training.train",

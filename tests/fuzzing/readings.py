@@ -115,7 +115,7 @@ def check_inspect_bags(case: Case, seen: Any, whole: Any) -> str:
 
 def pack_bags(case: Case) -> dict[str, Any]:
     """Pack the folder, leaving out what cannot be used."""
-    from miue.io.store.store import read_store
+    from miue.io.store import read_store
 
     out = case.folder / "packed"
     run("data", "pack", case.folder / "bags", "--out", out, "--skip-bad", "--quiet")
@@ -190,7 +190,7 @@ def records(content: bytes | None, mark: str = ",") -> int | None:
 
 def long_table(case: Case) -> dict[str, Any]:
     """Open the table, inspect and pack it."""
-    from miue.io.store.store import read_store
+    from miue.io.store import read_store
 
     run("inspect", case.path)
     run("data", "pack", case.path, "--out", case.folder / "packed", "--quiet")
@@ -211,7 +211,7 @@ def check_long_table(case: Case, seen: Any, whole: Any) -> str:
 
 def label_table(case: Case) -> dict[str, Any]:
     """Draw splits of the folder with its label table, and take the labels of patches."""
-    from miue.io.labels.label_table import read_label_table
+    from miue.io.label_table import read_label_table
 
     folder, out = case.folder, case.folder / "drawn.csv"
     given: dict[str, Any] = {"slide_table": folder / "slides.csv", "columns": {"label": "MSI"}}
@@ -227,7 +227,6 @@ def label_table(case: Case) -> dict[str, Any]:
     drawn = len(records_of(out))
     return {
         "rows": len(read.ids),
-        "repeats": read.repeats,
         "labels": sorted(set(read.labels)),
         "drawn": drawn,
         "said": said,
@@ -242,12 +241,8 @@ def records_of(path: Path) -> list[dict[str, str]]:
 def check_label_table(case: Case, seen: Any, whole: Any) -> str:
     if case.name in ("clam.csv", "patho.tsv"):
         count = records(case.damaged, "\t" if case.name.endswith("tsv") else ",")
-        heading, *lines = case.damaged.splitlines() if case.damaged else [b""]
-        read = seen["rows"] + seen["repeats"] + lines.count(heading)  # tables joined by cat have it again
-        if count is not None and count != read:
-            return f"{read} rows of {count} records"
-        if seen["repeats"] and "as others" not in seen["said"] and "as another" not in seen["said"]:
-            return f"{seen['repeats']} rows passed over, without a word"
+        if count is not None and count != seen["rows"]:
+            return f"{seen['rows']} rows of {count} records"
     if seen["drawn"] < whole["drawn"] and "left out" not in seen["said"]:
         return f"{seen['drawn']} of {whole['drawn']} bags, without a word"
     return by_expectation(case, seen, whole, True, True)
@@ -255,7 +250,7 @@ def check_label_table(case: Case, seen: Any, whole: Any) -> str:
 
 def splits(case: Case) -> dict[str, Any]:
     """Pack the folder with the splits."""
-    from miue.io.store.store import read_store
+    from miue.io.store import read_store
 
     given = case.path.parent if case.name.startswith("splits_") else case.path
     _, said = run("data", "pack", case.folder / "bags", "--labels", case.folder / "labels.csv", "--splits", given,

@@ -141,7 +141,7 @@ def _lines(path: Path, head: str, lines: list[str]) -> None:
 
 def stores(base: Path) -> None:
     """Write a store with every array that one can have, and a packed one."""
-    from miue.io.store.store import write_store
+    from miue.io.store import write_store
 
     random = np.random.default_rng(0)
     sizes = (4, 3, 5, 2, 6, 3)
@@ -257,7 +257,7 @@ def packing(base: Path) -> None:
             raise KeyboardInterrupt
 
     (base / "packing").mkdir()
-    with patch("miue.io.store.pack.check_bag", check_bag):
+    with patch("miue.io.pack.check_bag", check_bag):
         _stopped("data", "pack", base / "npy/bags", "--out", base / "packing/store", "--quiet")
 
 

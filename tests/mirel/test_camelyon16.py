@@ -26,8 +26,8 @@ from miue.bags.dataset import BagDataset
 from miue.cli import app
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.common.tables import read_text_columns
-from miue.io.folders import file_instances
-from miue.io.folders.file_instances import FileInstances
+from miue.io import instances
+from miue.io.instances import FileInstances
 from miue.io.loaded import LoadedBags
 from papers.mirel.camelyon16.bags import camelyon16_bags, camelyon16_with_prad, camelyon16_with_shifts
 from papers.mirel.camelyon16.slides import PARTLY_OUTLINED, TEST, camelyon16_slides
@@ -166,7 +166,7 @@ def test_no_feature_is_read_before_it_is_asked_for(source: Path, monkeypatch: py
     def refuse(*_: Any, **__: Any) -> np.ndarray:
         raise AssertionError("features were read")
 
-    monkeypatch.setattr(file_instances, "read_rows", refuse)
+    monkeypatch.setattr(instances, "read_rows", refuse)
     for make in (camelyon16_bags, camelyon16_with_prad, with_blur):
         bags = make(source).bags
         assert isinstance(bags.instances, FileInstances)

@@ -18,7 +18,7 @@ from miue.bags.ood_flags import OodFlags
 from miue.common.errors import ConfigError, StorageError
 from miue.datasets.image_shifts import shifted_copies
 from miue.distributions import Categorical
-from miue.io.store.store import read_store, read_store_summary
+from miue.io.store import read_store, read_store_summary
 from miue.pathology.stain_shifts import ALL_SHIFTS, StainShift
 from miue.predictions import PredictionTable
 from papers.mirel.cli import app

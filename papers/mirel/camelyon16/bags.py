@@ -17,12 +17,12 @@ from miue.bags.drawing import hold_out
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import DataError, not_a_folder, unknown_name
-from miue.io.folders.bag_folder import make_dataset, read_contents
-from miue.io.folders.discovery import bag_files
 from miue.io.formats import Contents
-from miue.io.loaded import LeftOut, LoadedBags, ReadOptions
+from miue.io.layouts.files import list_bag_files, make_dataset, read_contents
+from miue.io.loaded import LeftOut, LoadedBags
 from miue.pathology.stain_shifts import KINDS, STRENGTHS
 from miue.pathology.tile_files import read_attributes
+from miue.settings import LoadSettings
 from papers.mirel.camelyon16.patches import with_patch_labels
 from papers.mirel.camelyon16.slides import CHOSEN, CLASSES, camelyon16_slides
 
@@ -140,8 +140,8 @@ def _features(
     if not folder.is_dir():
         wanted = "a folder of feature files, one per slide (CLAM, TRIDENT, 'miue data tile')"
         raise not_a_folder(folder, wanted, made_by)
-    files = bag_files(folder)
-    contents, unusable = read_contents(files, tuple(files.by_id), ReadOptions(progress=progress))
+    files = list_bag_files(folder)
+    contents, unusable = read_contents(files, tuple(files.by_id), LoadSettings(), progress=progress)
     by_name = {one.id if wanted is None else one.id.lower(): one for one in contents}
     bad = {one.bag if wanted is None else one.bag.lower(): one.reason for one in unusable}
     names = sorted({*by_name, *bad}) if wanted is None else list(wanted)

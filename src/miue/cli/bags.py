@@ -66,7 +66,7 @@ def open_bags(path: Path, load: LoadSettings, *, progress: bool, **more: Any) ->
     """
     from miue.bags.cells import one_form
     from miue.io.load import load_bags
-    from miue.io.store.store import read_store_summary
+    from miue.io.store import read_store_summary
 
     if load.classes and (path / "store.json").exists():
         refuse_other_classes(f"bag store {str(path)!r}", read_store_summary(path).class_names, load.classes)
@@ -83,7 +83,7 @@ def open_bags_of(
         ConfigError, DataError, StorageError: as ``open_bags``.
     """
     from miue.bags.cells import one_form
-    from miue.io.find import features_of_model
+    from miue.io.layouts.table import features_of_model
 
     names = contract.class_names
     classes = tuple(map(one_form, load.classes)) or names
@@ -113,7 +113,7 @@ def as_trained(
     Raises:
         StorageError, DataError: a list that cannot be read.
     """
-    from miue.io.labels.run_labels import with_labels_of_run
+    from miue.io.run_labels import with_labels_of_run
 
     if load.labels is not None or bags.labels.known.any():
         return bags, ""

@@ -13,16 +13,15 @@ from jaxtyping import Bool
 from miue.bags.classes import doubt_about_negative_class, names_or_numbers
 from miue.bags.copies import describe_copies
 from miue.bags.dataset import BagDataset
-from miue.bags.names import how_to_pass
 from miue.calibration import PARTS, Calibration
 from miue.cli.bags import open_bags
 from miue.common.errors import StorageError, first_few
 from miue.common.files import read_json
 from miue.common.tables import read_text_columns
 from miue.common.text import ResultTable, plural, tracked
-from miue.io.find import check_options_fit, is_long_table
-from miue.io.folders.listing import describe_bag_files
-from miue.io.loaded import LoadedBags, ReadOptions
+from miue.io.layouts import FilesLayout, StoreLayout, find_layout
+from miue.io.layouts.listing import describe_bag_files
+from miue.io.loaded import LoadedBags
 from miue.model.config import Component
 from miue.model.contract import DataContract
 from miue.settings import LoadSettings
@@ -67,30 +66,15 @@ def describe(
     load = load or LoadSettings()
     if load.has_labels:
         return _describe_joined(path, load, read=read, progress=progress)
-    options = ReadOptions(microns_per_pixel=load.microns_per_pixel, feature_key=load.feature_key)
-    is_table = is_long_table(path)
-    check_options_fit(path, load.named_columns, options, load.features, is_table=is_table)
-    if (path / "store.json").exists():
-        return _describe_store(path, read, progress)
     if (path / "run.json").exists() or (path / "config.json").exists():
         return _describe_run(path)
-    if (path / "bags.csv").exists() or (path / "predictions.json").exists():
+    if (path / "predictions.json").exists() or ((path / "bags.csv").exists() and not StoreLayout.matches(path)):
         return _describe_predictions(path, progress)
-    if is_table:
-        return _describe_table(path, load, read)
-    if path.is_dir():
-        return describe_bag_files(
-            path,
-            microns_per_pixel=load.microns_per_pixel,
-            feature_key=load.feature_key,
-            read=read,
-            progress=progress,
-        )
-    raise StorageError(
-        item=f"{str(path)!r}",
-        wanted="a bag store, a run, predictions, a folder of bag files or a table of instances",
-        got="a file of another kind" if path.exists() else "no such folder or file",
-        fix=how_to_pass(path),
+    layout = find_layout(path, load, progress=progress)
+    if isinstance(layout, FilesLayout):
+        return describe_bag_files(layout, read=read)
+    return (
+        _describe_store(path, read, progress) if StoreLayout.matches(path) else _describe_table(path, load, read)
     )
 
 
@@ -188,7 +172,7 @@ def _with_values_read(path: Path, loaded: LoadedBags, *, progress: bool) -> Load
 
     Rows are zero as if they were never written; copies may come to be in two parts.
     """
-    from miue.io.checks import read_values
+    from miue.io.load import read_values
 
     loaded, zeros = read_values(loaded, str(path), skip_bad=True, progress=progress)
     of_bags = [
@@ -220,7 +204,7 @@ def _facts_of_loaded(kind: str, path: Path, loaded: LoadedBags) -> dict[str, Any
 
 
 def _describe_store(path: Path, read: bool, progress: bool) -> dict[str, Any]:
-    from miue.io.store.store import read_store, read_store_summary, verify
+    from miue.io.store import read_store, read_store_summary, verify
 
     summary, bags = read_store_summary(path), read_store(path)
     verify(path, progress=progress)

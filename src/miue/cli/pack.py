@@ -43,8 +43,8 @@ def data_pack(
 
     Example: miue data pack features_uni_v2 --labels labels.csv --out store
     """
-    from miue.io.splits.assign import draw_split
-    from miue.io.store.pack import pack
+    from miue.io.draw_splits import draw_split
+    from miue.io.pack import pack
     from miue.settings import VALIDATION_SHARE
 
     refuse_existing(out, STORE, overwrite=overwrite)
@@ -111,8 +111,8 @@ def data_split(
 
     Example: miue data split features --labels labels.csv --folds 5 --out splits.csv
     """
-    from miue.io.splits.draw import make_folds, make_split
-    from miue.io.splits.files import write_splits
+    from miue.io.draw_splits import make_folds, make_split
+    from miue.io.split_files import write_splits
 
     refuse_existing(out, overwrite=overwrite)
     opened = open_bags(bags, load, progress=not quiet, check_values=load.skip_bad)

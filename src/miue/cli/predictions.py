@@ -34,7 +34,7 @@ def read_given(path: Path, instances: Path | None = None, classes: Sequence[str]
 
 def groups_of(tables: Sequence[PredictionTable], groups: GroupSettings) -> dict[str, str] | None:
     """Return the group of each bag of some predictions that the table of groups lists; None without a table."""
-    from miue.io.labels.groups import read_groups
+    from miue.io.groups import read_groups
 
     if groups.groups is None or groups.group_column is None:
         return None

@@ -119,7 +119,7 @@ def report(
 def _open_store(store: Path, load: LoadSettings, groups: GroupSettings, *, progress: bool) -> LoadedBags:
     """Return the bags of --store; beside --groups, --id-column is theirs only where they need it, too."""
     from miue.bags.column_names import BAG
-    from miue.io.find import named_id_column
+    from miue.io.layouts.table import named_id_column
 
     id_column = load.id_column
     if groups.groups is not None and id_column is not None:

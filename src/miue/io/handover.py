@@ -17,8 +17,8 @@ from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import SAME_FILES, cannot_write, not_shared
 from miue.common.nested import read_nested
-from miue.io.folders.file_instances import FileInstances
 from miue.io.formats.numpy_files import memory_mapped, read_array, write_array
+from miue.io.instances import FileInstances
 
 CLASSES = {
     "labels": Labels,
@@ -38,7 +38,7 @@ def read_handed_over(path: Path) -> Any:
         StorageError: there is no such file on this machine, or it is damaged.
     """
     if not path.exists():
-        raise not_shared(path, "the file that the command wrote beside --out for its workers")
+        raise not_shared(path, "the file that the command wrote for its workers")
     return read_nested(path)
 
 

@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from miue.bags.column_names import BAG
-from miue.common.errors import ConfigError
-from miue.common.tables import read_header
+from miue.common.errors import DataError, MiueError, first_few
+from miue.common.text import tracked
 from miue.common.values import checked
-from miue.io.checks import check_coords, check_values
-from miue.io.find import find_bags, named_id_column
-from miue.io.labels.describe import describe_patients_alike
-from miue.io.labels.instance_labels import warn_of_other_classes, with_instance_labels
-from miue.io.labels.join import label_bags, with_patients_of_barcodes
-from miue.io.labels.label_arrays import read_bag_labels, with_instance_labels_of_arrays
-from miue.io.labels.label_table import LabelTable, read_label_table
-from miue.io.loaded import LoadedBags, ReadOptions
-from miue.io.splits.assign import assign_splits, draw_split
-from miue.io.splits.splits import Splits
+from miue.io.draw_splits import draw_split
+from miue.io.instances import FileInstances
+from miue.io.label_bags import label_bags
+from miue.io.label_table import LabelTable
+from miue.io.layouts import find_layout
+from miue.io.loaded import LeftOut, LoadedBags, refuse_or_skip
+from miue.io.split_files import assign_splits
+from miue.io.splits import Splits
 from miue.settings import LoadSettings
 
-Read = TypeVar("Read", LabelTable, Splits)
 NO_SPLITS = Path("none")
 """In place of splits: those of the bags count, and none are drawn."""
 
@@ -67,74 +63,68 @@ def load_bags(
     Raises:
         DataError, StorageError, ConfigError: bags, labels or splits that cannot be used.
     """
-    direct: dict[str, Any] = {"instance_labels": instance_labels, "columns": columns, "skip_bad": skip_bad or None}
-    direct |= {"classes": classes or None, "features": features or None}
-    given = LoadSettings.of(settings, **direct)
-    source = _path_or_read(labels, given.labels)
-    if given.slide_table is not None:
-        _check_slide_table(source)
-    columns, classes = given.named_columns, given.classes
-    options = ReadOptions(
-        given.microns_per_pixel, given.instance_shape, given.skip_bad, progress, given.feature_key
-    )
-    if isinstance(source, Path) and source.is_dir():
-        source = read_bag_labels(source)
-    of_bags = named_id_column(Path(path), columns) if isinstance(source, Path) else columns
-    found = find_bags(Path(path), of_bags, classes, options, given.features)
-    if isinstance(source, Path):
-        of_labels = dict(columns)
-        if of_bags and columns[BAG] not in read_header(source):
-            del of_labels[BAG]  # it names the column of the bags alone
-        source = read_label_table(source, of_labels, slide_table=given.slide_table, bag_names=found.ids)
-    labeled = label_bags(found, source, classes)
-    if given.patients == "barcodes":
-        labeled = with_patients_of_barcodes(labeled)
-    if alike := describe_patients_alike(labeled.bags):
-        labeled = replace(labeled, notes=(*labeled.notes, alike))
-    chosen = _path_or_read(splits, given.splits)
-    of_file = None if chosen == NO_SPLITS else chosen
-    loaded = assign_splits(labeled, of_file, given.fold, skip_bad=given.skip_bad)
-    if given.coords_for:
-        loaded = check_coords(loaded, found.path, given.coords_for, skip_bad=given.skip_bad)
-    if given.instance_labels is not None:
-        loaded = _with_instance_labels(loaded, given.instance_labels, given)
-    if given.check_values:
-        loaded = check_values(loaded, str(path), skip_bad=given.skip_bad, progress=progress)
-    if given.validation_share is not None and chosen is None:
-        loaded = draw_split(loaded, given.validation_share)
-    return loaded
+    direct = {"labels": labels, "splits": splits, "instance_labels": instance_labels, "columns": columns}
+    lists = {"classes": classes or None, "features": features or None, "skip_bad": skip_bad or None}
+    given = LoadSettings.of(settings, **direct, **lists)
+    found = find_layout(Path(path), given, progress=progress)
+    labeled = label_bags(found, given)
+    chosen = None if given.splits == NO_SPLITS else given.splits
+    assert chosen is None or isinstance(chosen, Path | Splits)
+    split = assign_splits(labeled, chosen, given.fold, skip_bad=given.skip_bad)
+    return check_bags(split, given, str(path), progress=progress)
 
 
-def _path_or_read(direct: Path | str | Read | None, of_settings: Path | None) -> Path | Read | None:
-    """Return a path, or what was read of one, that is passed directly, else that of the settings."""
-    given = of_settings if direct is None else direct
-    return Path(given) if isinstance(given, str) else given
+def check_bags(loaded: LoadedBags, given: LoadSettings, where: str, *, progress: bool) -> LoadedBags:
+    """Return the bags that can be used, with a split drawn of them where one is wanted and there is none.
 
-
-def _with_instance_labels(loaded: LoadedBags, table: Path, given: LoadSettings) -> LoadedBags:
-    """Return bags with labels of their instances, of a table or a folder of arrays."""
-    # bags without labels do not know their classes, which their instances may be named after
-    named = loaded.bags if loaded.bags.class_names else replace(loaded.bags, class_names=given.classes)
-    if table.is_dir():
-        bags = with_instance_labels_of_arrays(named, table)
-    else:
-        bags = with_instance_labels(named, table, named_id_column(table, given.named_columns))
-    warn_of_other_classes(bags, str(table))
-    return replace(loaded, bags=bags)
-
-
-def _check_slide_table(labels: Path | LabelTable | None) -> None:
-    """Raise unless labels are a table that a second one, of slides, can be joined to.
+    Args:
+        loaded: the bags.
+        given: what is to be checked.
+        where: they come from, for messages.
+        progress: show a bar.
 
     Raises:
-        ConfigError: they are not.
+        DataError: bags without coords where these are needed, or features that are not finite or cannot be read.
     """
-    is_folder = isinstance(labels, Path) and labels.is_dir()
-    if isinstance(labels, Path) and not is_folder:
-        return
-    raise ConfigError(
-        item="slide_table",
-        wanted="a label table (labels=TABLE) beside it",
-        got="a folder of arrays" if is_folder else "none",
-        fix="pass the label table, or leave that of the slides out",
-    )
+    bags, bare = loaded.bags, loaded.bags.without_coords
+    if given.coords_for and bare and not (given.skip_bad and len(bare) < len(bags)):
+        raise DataError(
+            item=repr(where),
+            wanted=f"coords, which {given.coords_for} needs",
+            got="; ".join([f"{len(bare):,} of {len(bags):,} bags without ({first_few(bare)})", *loaded.notes]),
+            fix=f"extract them with the features, or leave out {given.coords_for}",
+        )
+    if given.check_values and isinstance(bags.instances, FileInstances):
+        loaded, _ = read_values(loaded, where, skip_bad=given.skip_bad, progress=progress)
+    if given.validation_share is None or given.splits is not None:
+        return loaded
+    return draw_split(loaded, given.validation_share)
+
+
+def read_values(loaded: LoadedBags, where: str, *, skip_bad: bool, progress: bool) -> tuple[LoadedBags, list[int]]:
+    """Return the bags after all features were read once, and how many rows of each are zero in every feature.
+
+    Args:
+        loaded: the bags.
+        where: they come from, for messages.
+        skip_bad: leave out those that cannot be used.
+        progress: show a bar.
+
+    Raises:
+        DataError: features that are not finite, or cannot be read; with ``skip_bad``, of all bags.
+    """
+    kept, zeros, bad = [], [], []
+    for bag, name in enumerate(tracked(loaded.bags.ids, "checking", shown=progress)):
+        try:
+            rows = loaded.bags.batch([bag]).instances.flatten(1)
+        except MiueError as error:
+            if not skip_bad:
+                raise
+            bad.append(LeftOut(name, str(error)))
+            continue
+        kept.append(bag)
+        zeros.append(int((~rows.any(1)).sum()))
+    if bad:
+        refuse_or_skip(where, len(kept), bad, skip_bad=skip_bad)
+        loaded = replace(loaded, bags=loaded.bags.subset(kept), left_out=(*loaded.left_out, *bad))
+    return loaded, zeros

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
 from miue.common.errors import DataError
-from miue.common.text import PrintsAsTable, ResultTable, plural
-from miue.io.formats.open import check_pixel_width
-from miue.io.labels.describe import describe_labels
-from miue.io.splits.splits import Splits
+from miue.common.text import PrintsAsTable, ResultTable, plural, visible
+from miue.io.splits import Splits
 
 
 @dataclass(frozen=True)
@@ -70,51 +70,6 @@ class LoadedBags(PrintsAsTable):
         return f"{self.drawn}: {counts} bags"
 
 
-@dataclass(frozen=True)
-class ReadOptions:
-    """How the files of a folder are read, as ``load_bags`` takes it.
-
-    Attributes:
-        microns_per_pixel: of level 0, for coords in µm.
-        instance_shape: that a model takes; None for that of most files.
-        skip_bad: leave out files that cannot be used, slides without tissue and bags without a file.
-        progress: show a bar while many files are opened.
-        feature_key: which table of features of SpatialData stores is read, where they have several.
-
-    Raises:
-        ConfigError: a pixel width that is none.
-    """
-
-    microns_per_pixel: float | None = None
-    instance_shape: tuple[int, ...] | None = None
-    skip_bad: bool = False
-    progress: bool = False
-    feature_key: str = ""
-
-    def __post_init__(self) -> None:
-        check_pixel_width(self.microns_per_pixel)
-
-
-@dataclass(frozen=True)
-class FoundBags:
-    """Bags that are there, before they are labeled.
-
-    Attributes:
-        path: where they are.
-        ids: their names.
-        has_labels: whether they have labels of their own.
-        read: returns those of some names, with what else was left out before in the second argument; the third
-            are the classes that their instances may be named after, in order.
-        label_columns: the columns of their own that hold labels and patients.
-    """
-
-    path: str
-    ids: tuple[str, ...]
-    has_labels: bool
-    read: Callable[[Sequence[str], Sequence[LeftOut], Sequence[str]], LoadedBags]
-    label_columns: Mapping[str, str] | None = None
-
-
 def refuse_or_skip(where: str, count: int, left_out: Sequence[LeftOut], *, skip_bad: bool) -> None:
     """Raise unless there are bags and, where bad ones may not be skipped, none that is bad.
 
@@ -128,8 +83,7 @@ def refuse_or_skip(where: str, count: int, left_out: Sequence[LeftOut], *, skip_
             item=repr(where),
             wanted="bags that can all be used",
             got=f"{len(bad)} that cannot ({shown}{'; …' if bad[3:] else ''})",
-            fix="mend them, or pass --skip-bad, in Python skip_bad=True, to go on without "
-            "them; 'miue inspect FOLDER' lists all",
+            fix="mend them, or go on without them (skip_bad=True)",
         )
     if not count:
         first = next(iter([*bad, *left_out]), None)
@@ -140,3 +94,60 @@ def refuse_or_skip(where: str, count: int, left_out: Sequence[LeftOut], *, skip_
             got=f"none of {len(bad or left_out)} ({reason})",
             fix="check the folder and the ids of the label table",
         )
+
+
+def describe_labels(bags: BagDataset, columns: Mapping[str, str]) -> str:
+    """Return in one line which columns hold labels and patients, and of how many bags.
+
+    Args:
+        bags: with these labels and patients.
+        columns: the names of the columns, by what they mean: label, patient.
+
+    >>> import numpy as np
+    >>> bags = BagDataset.from_arrays([np.ones((1, 2))] * 3, [0, 1, None], class_names=["normal", "tumor"])
+    >>> describe_labels(bags, {"label": "diagnosis"})
+    "labels: column 'diagnosis' (normal 1, tumor 1, without label 1; negative class: normal), patients: no column"
+    """
+    text = (
+        f"labels: column {columns['label']!r} ({counts_of_classes(bags)})"
+        if "label" in columns
+        else "labels: none"
+    )
+    if "patient" not in columns:
+        return f"{text}, patients: no column"
+    owners = bags.patients or bags.ids
+    counts = Counter(owners)
+    alone = sum(name == owner and counts[owner] == 1 for name, owner in zip(bags.ids, owners, strict=True))
+    said = f"{len(counts):,}"
+    if 0 < alone < len(bags):
+        said += f" with those of {plural(alone, 'bag')} without a patient of another name"
+    if differ := _of_several_classes(owners, bags.labels):
+        said += f"; {differ:,} with bags of different classes"
+    return f"{text}, patients: column {columns['patient']!r} ({said})"
+
+
+def _of_several_classes(owners: Sequence[str], labels: Labels) -> int:
+    """Return how many patients have bags of different classes, as in a cohort of normal and tumor slides."""
+    classes: dict[str, set[int]] = {}
+    for owner, label, known in zip(owners, labels.values.tolist(), labels.known.tolist(), strict=True):
+        if known:
+            classes.setdefault(owner, set()).add(label)
+    return sum(len(of_one) > 1 for of_one in classes.values())
+
+
+def counts_of_classes(bags: BagDataset) -> str:
+    """Return how many bags have each class, and which class is the negative one; names are on one line.
+
+    >>> import numpy as np
+    >>> counts_of_classes(BagDataset.from_arrays([np.ones((1, 2))] * 2, [0, 1], class_names=["no", "yes"]))
+    'no 1, yes 1; negative class: no'
+    >>> counts_of_classes(BagDataset.from_arrays([np.ones((1, 2))] * 2, [0, 1]))
+    'class 0: 1, class 1: 1; negative class: 0'
+    """
+    known = bags.labels.values[bags.labels.known]
+    names = [visible(name) for name in bags.class_names or map(str, range(bags.num_classes))]
+    called = [f"class {name}:" if name.isdecimal() else name for name in names]  # before a number
+    counts = [f"{name} {int((known == number).sum()):,}" for number, name in enumerate(called)]
+    missing = len(bags) - len(known)
+    counts += [f"without label {missing:,}"] if missing else []
+    return f"{', '.join(counts)}; negative class: {names[0]}"

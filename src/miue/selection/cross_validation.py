@@ -22,8 +22,8 @@ from miue.common.tables import write_rows
 from miue.common.tasks import Shard, Task, run_tasks
 from miue.common.values import checked
 from miue.evaluation import evaluate
-from miue.io.splits.files import write_splits
-from miue.io.splits.splits import Splits
+from miue.io.split_files import write_splits
+from miue.io.splits import Splits
 from miue.model.recipe import Recipe
 from miue.predictions import read_predictions
 from miue.selection.summaries import FoldShares, Summaries, Summary, Value, summarize

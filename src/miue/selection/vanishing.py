@@ -20,7 +20,7 @@ from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import checked
 from miue.distributions.measures import MEASURES
 from miue.evaluation.intervals import wide_shares
-from miue.io.splits.splits import Splits
+from miue.io.splits import Splits
 from miue.model.folder import SavedConfig, check_companions, read_config
 from miue.model.recipe import Recipe
 from miue.model.training_bags import PartsOfRun, parts_of_run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from miue.settings.bags import VALIDATION_SHARE, GroupSettings, LoadSettings, SplitSettings
+from miue.settings.bags import VALIDATION_SHARE, GroupSettings, LoadSettings, ReadFile, SplitSettings
 from miue.settings.decisions import CalibrateSettings, CountSettings, Limits
 from miue.settings.models import PredictSettings, RefitSettings, RunRuleSettings
 from miue.settings.predictions import DrawnSettings, ExportSettings, ReportSettings, TableSettings
@@ -31,6 +31,7 @@ __all__ = [
     "Limits",
     "LoadSettings",
     "PredictSettings",
+    "ReadFile",
     "RefitSettings",
     "ReportSettings",
     "RunRuleSettings",

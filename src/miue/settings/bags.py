@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, Strict
+from pydantic import Field, InstanceOf, Strict
 
 from miue.common.errors import ConfigError
 from miue.common.settings import Location, Names, Settings, for_python
 from miue.common.text import LABELS, RUNNING
+
+
+class ReadFile:
+    """What was read of a file, which may be passed in place of its path."""
+
 
 VALIDATION_SHARE = 0.15
 """Share of the bags that are validated on, where a split is drawn."""
@@ -19,7 +24,7 @@ class LoadSettings(Settings):
 
     heading = LABELS
 
-    labels: Location | None = Field(
+    labels: Location | InstanceOf[ReadFile] | None = Field(
         default=None,
         description="Label table of the bags (CLAM, Patho-Bench, MIREL, STAMP), or folder of <bag>.npy "
         "(torchmil); ids are text.",
@@ -38,7 +43,7 @@ class LoadSettings(Settings):
         description="STAMP's table of PATIENT and FILENAME, if the label table has one row per patient.",
     )
     classes: Names = Field(default=(), description="Classes in order; the first is the negative one.")
-    splits: Location | None = Field(
+    splits: Location | InstanceOf[ReadFile] | None = Field(
         default=None,
         description="Splits (CLAM splits_k.csv, Patho-Bench, MIREL .npz, 'miue data split'), or none.",
     )
@@ -49,7 +54,10 @@ class LoadSettings(Settings):
         "<bag>.npy; for evaluation only.",
     )
     microns_per_pixel: float | None = Field(
-        default=None, description="µm per level-0 pixel, for files with coords in µm (STAMP)."
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="µm per level-0 pixel, for files with coords in µm (STAMP).",
     )
     feature_key: str = Field(
         default="",

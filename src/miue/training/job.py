@@ -19,7 +19,7 @@ from miue.common.files import make_folder
 from miue.common.nested import write_nested
 from miue.common.values import Option
 from miue.io.handover import describe_bags, find_bags_again, read_handed_over
-from miue.io.splits.splits import Splits
+from miue.io.splits import Splits
 from miue.model.build import check_saveable
 from miue.model.config import ModelConfig
 from miue.model.contract import DataContract

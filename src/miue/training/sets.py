@@ -10,7 +10,7 @@ from miue.bags.drawing import count_units, group_by_patient, hold_out
 from miue.bags.feature_names import check_feature_order
 from miue.common.errors import DataError, first_few
 from miue.common.text import plural
-from miue.io.splits.splits import check_patients
+from miue.io.splits import check_patients
 from miue.model.training_bags import TrainingBags
 from miue.settings import TrainingConfig
 

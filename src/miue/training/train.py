@@ -33,7 +33,7 @@ from miue.common.tasks import Task, reporting_part, run_tasks
 from miue.common.text import say, tracked
 from miue.common.torch_state import own_torch_state
 from miue.common.values import checked
-from miue.io.splits.files import write_splits
+from miue.io.split_files import write_splits
 from miue.methods import Method
 from miue.model.build import build_method, member_seeds
 from miue.model.feature_scores import fit_distances

@@ -144,9 +144,7 @@ def refuse_bytes(path: Path, claimed: int) -> None:
     """
     if not can_hold(path, claimed):
         held = bytes_in(path)
-        fix = (
-            "leave the file out (--skip-bad goes on and lists it); if it is no fraud, store it without compression"
-        )
+        fix = "leave the file out (skip_bad=True); if it is no fraud, store it without compression"
         raise bag_error(path, "an array that its file can hold", f"{claimed:,} bytes in a file of {held:,}", fix)
 
 
@@ -156,7 +154,7 @@ def bag_error(path: Path, wanted: str, got: str, fix: str = "") -> DataError:
         item=f"bag file {str(path)!r}",
         wanted=wanted,
         got=shortened(got),
-        fix=fix or "extract these features again, or leave the file out (--skip-bad goes on and lists it)",
+        fix=fix or "extract these features again, or leave the file out (skip_bad=True)",
     )
 
 

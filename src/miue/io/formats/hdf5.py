@@ -75,7 +75,7 @@ def _opened_file(path: Path) -> Any:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            fix = "wait until the extraction has ended, or leave the file out (--skip-bad goes on and lists it)"
+            fix = "wait until the extraction has ended, or leave the file out (skip_bad=True)"
             raise bag_error(path, "a file that no process writes", "one that is locked for writing", fix) from None
     return h5py.File(path, "r", locking=False)
 

@@ -103,7 +103,7 @@ def _headers(folder: Path, _state: bytes) -> tuple[tuple[Path, ...], tuple[int, 
                 raise bag_error(path, "an image of 8 bits", got, "save it with 8 bits a channel")
             frames = getattr(image, "n_frames", 1)
             if frames > 1:
-                fix = "save each in a file of its own; slides are cut with 'miue data tile'"
+                fix = "save each in a file of its own; slides are to be tiled"
                 raise bag_error(path, "one image", f"{frames}", fix)
             refuse_bytes(path, 3 * image.width * image.height)
             sizes.append(image.size[::-1] if _orientation(image) in SIDEWAYS else image.size)
@@ -135,7 +135,7 @@ def _folder_state(folder: Path) -> bytes:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Image.Image]:
-    fix = "save this image again, or leave its folder out (--skip-bad goes on and lists it)"
+    fix = "save this image again, or leave its folder out (skip_bad=True)"
     with refusing(path, "an image that can be read", *UNREADABLE, fix=fix), open_file(path) as file:
         try:  # by its path, Pillow 13 maps a gray TIFF into memory with width and height exchanged, if sideways
             image = Image.open(file, formats=FORMATS)
@@ -167,7 +167,7 @@ def _other_size(path: Path, wanted: tuple[int, ...], got: tuple[int, ...]) -> Da
         path,
         f"{wanted[0]} × {wanted[1]} pixels as in the first image of its folder",
         f"{got[0]} × {got[1]}",
-        "crop or resize all images to one size, or leave the folder out (--skip-bad goes on and lists it)",
+        "crop or resize all images to one size, or leave the folder out (skip_bad=True)",
     )
 
 

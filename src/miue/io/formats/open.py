@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -193,21 +192,6 @@ def _form_notes(file: OpenFile) -> tuple[str, ...]:
     return ()
 
 
-def check_pixel_width(microns: float | None) -> None:
-    """Raise unless a width of level-0 pixels in µm is one, or None.
-
-    Raises:
-        ConfigError: not finite, or not above 0.
-    """
-    if microns is not None and not (isfinite(microns) and microns > 0):
-        raise ConfigError(
-            item="the pixel width (--mpp)",
-            wanted="µm per level-0 pixel, finite and above 0",
-            got=f"{microns:g}",
-            fix="write 0.25 for a slide scanned at 40×, say",
-        )
-
-
 def to_pixels(
     path: Path, file: OpenFile, size: int, microns_per_pixel: float | None
 ) -> tuple[Int64[np.ndarray, "n 2"] | None, int | None, tuple[str, ...]]:
@@ -230,7 +214,11 @@ def to_pixels(
     pixels = whole_pixels(path, stored, unit)
     refuse_unequal(path, len(pixels), size)
     if file.in_microns and microns_per_pixel is None:
-        return None, None, (*file.notes, "coords are in µm and left out; pass --mpp to have level-0 pixels")
+        return (
+            None,
+            None,
+            (*file.notes, "coords are in µm and left out, without a pixel width"),
+        )
     return pixels, None if file.patch_size is None else round(file.patch_size / unit), file.notes
 
 

@@ -89,7 +89,7 @@ def table_asked_for(store: Path, feature_key: str) -> Path:
             store,
             "one table of features, or the name of the one to read",
             f"tables {', '.join(chosen)}",
-            f"pass --feature-key {chosen[0]}, say",
+            f"name one: feature_key={chosen[0]}",
         )
     return store / TABLES / chosen[0] if chosen else store
 
@@ -107,9 +107,9 @@ def open_spatial_data(path: Path) -> Iterator[OpenFile]:
         names = ", ".join(one.name for one in tables if one.is_dir())
         raise bag_error(
             path,
-            "a table of features of tiles, of the name that was asked for (--feature-key), if one was",
+            "a table of features of tiles, of the name that was asked for, if one was",
             f"tables {names}" if names else "no table",
-            "extract features of its tiles with lazyslide, or leave the store out (--skip-bad lists it)",
+            "extract features of its tiles with lazyslide, or leave the store out (skip_bad=True)",
         )
     features = _array(path, path / FEATURES)
     _refuse_unwritten(path, features)

@@ -1,9 +1,10 @@
-"""Splits are read from the kinds of files in use, and written as one."""
+"""Splits are read from the kinds of files in use, written as one, and assigned to bags."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,22 +12,22 @@ import numpy as np
 from miue.bags.cells import known_text
 from miue.bags.column_names import PATIENT_COLUMNS, lower_case
 from miue.bags.dataset import BagDataset
-from miue.bags.names import find_rows, named_twice
+from miue.bags.names import find_rows, match_names, named_twice
 from miue.bags.table_columns import SPLIT_NAMES, read_splits_column
-from miue.common.errors import DataError, missing_column, not_a_folder, not_readable
+from miue.common.errors import ConfigError, DataError, first_few, missing_column, not_a_folder, not_readable
 from miue.common.files import open_file
 from miue.common.numpy_files import load_numpy
 from miue.common.tables import read_text_columns, write_rows
+from miue.common.text import plural
+from miue.io.columns import find_column
 from miue.io.formats.numpy_files import UNREADABLE, read_member_header, to_texts
-from miue.io.labels.label_table import BAG_COLUMNS, fold_columns
-from miue.io.splits.splits import SPLITS, Splits
-from miue.io.tables.columns import find_column
+from miue.io.label_table import BAG_COLUMNS, fold_columns
+from miue.io.loaded import LeftOut, LoadedBags
+from miue.io.splits import SPLITS, Splits
 
 TRUE, FALSE = ("true", "1", "1.0"), ("false", "0", "0.0")
 MOST_BYTES = 1 << 28
 """Of the names in an .npz; those of a million patients take a tenth of it."""
-
-EMPTY = "leave the {} empty of a split without bags"
 
 
 def read_splits(path: Path) -> Splits:
@@ -48,8 +49,10 @@ def read_splits(path: Path) -> Splits:
     columns = read_text_columns(path)
     folds = [read_splits_column(columns[name], str(path)) for name in fold_columns(path, columns).values()]
     if folds:
-        column = _id_column(path, columns)
-        by_name = tuple(_by_name(path, columns[column], fold) for fold in folds)
+        column = find_column(columns, (*BAG_COLUMNS, *PATIENT_COLUMNS), str(path))
+        if column is None:
+            raise _no_id(path, columns)
+        by_name = tuple(_by_name(path, list(zip(columns[column], fold, strict=True))) for fold in folds)
         return Splits(str(path), by_name, of_patients=lower_case(column) in PATIENT_COLUMNS)
     return _from_clam([path], str(path))
 
@@ -111,55 +114,23 @@ def _fold_of_clam(path: Path, columns: Mapping[str, list[str]]) -> tuple[dict[st
     present = {SPLIT_NAMES[word]: lower[word] for word in ("train", "val", "validation", "test") if word in lower}
     if not set(SPLITS) <= set(present):
         wanted = "columns train, val, test (CLAM), or fold_0, … with the id of a bag (Patho-Bench)"
-        fix = f"name the columns so; {EMPTY.format('column')}"
-        raise missing_column(f"splits {str(path)!r}", wanted, columns, fix)
+        raise missing_column(f"splits {str(path)!r}", wanted, columns, "name the columns so, empty without bags")
     values = {split: columns[name] for split, name in present.items()}
-    if _are_counts(path, values, [name for name in columns if name not in present.values()], columns):
-        raise DataError(
-            item=f"splits {str(path)!r}",
-            wanted="names of bags below train, val, test",
-            got="numbers of bags of each class, as CLAM writes them beside its splits",
-            fix="pass the table of names, such as splits_0.csv",
-        )
-    index = ""
-    if _are_truth_values([text.strip().lower() for column in values.values() for text in column if text.strip()]):
-        others = [name for name in columns if name not in present.values()]
-        known = find_column(others, (*BAG_COLUMNS, *PATIENT_COLUMNS), str(path))
-        if known is None and not others:
-            raise _no_id(path, columns)
-        index = others[0] if known is None else known
-        pairs = [
-            (name, split)
-            for row, name in enumerate(columns[index])
-            for split, column in values.items()
-            if column[row].strip().lower() in TRUE
-        ]
-    else:
+    words = [text.strip().lower() for column in values.values() for text in column if text.strip()]
+    if not set(words) <= {*TRUE, *FALSE} or len(set(words)) == len(words):  # names, each once, not truth values
         pairs = [(text, split) for split, column in values.items() for text in column if known_text(text)]
-    fold = _by_name(path, [name for name, _ in pairs], [split for _, split in pairs])
-    return fold, lower_case(index) in PATIENT_COLUMNS
-
-
-def _are_counts(
-    path: Path, values: Mapping[str, list[str]], others: Sequence[str], columns: Mapping[str, list[str]]
-) -> bool:
-    """Return whether a table says how many bags of each class are in a split: whole numbers beside names.
-
-    CLAM calls it a descriptor. Beside names of bags are line numbers, or truth values, which are 0 and 1.
-    """
-    cells = [text.strip() for column in values.values() for text in column]
-    if not cells or not all(text.isdecimal() for text in cells):
-        return False
-    if path.stem.endswith("_descriptor"):
-        return True
-    beside = [text.strip() for text in columns[others[0]]] if len(others) == 1 else []
-    return not set(cells) <= {"0", "1"} and bool(beside) and not any(text.isdecimal() for text in beside)
-
-
-def _are_truth_values(words: Sequence[str]) -> bool:
-    """Return whether cells say whether a bag is in a split, and are no names: of these, no two are the same."""
-    found = set(words)
-    return found <= {*TRUE, *FALSE} and len(found) < len(words)
+        return _by_name(path, pairs), False
+    others = [name for name in columns if name not in present.values()]
+    index = find_column(others, (*BAG_COLUMNS, *PATIENT_COLUMNS), str(path)) or next(iter(others), None)
+    if index is None:
+        raise _no_id(path, columns)
+    pairs = [
+        (name, split)
+        for row, name in enumerate(columns[index])
+        for split, column in values.items()
+        if column[row].strip().lower() in TRUE
+    ]
+    return _by_name(path, pairs), lower_case(index) in PATIENT_COLUMNS
 
 
 def _from_npz(path: Path) -> dict[str, str]:
@@ -179,10 +150,9 @@ def _from_npz(path: Path) -> dict[str, str]:
             item=f"splits {str(path)!r}",
             wanted=f"an array {missing[0]}",
             got=", ".join(parts[split] for split in names) or "none",
-            fix=f"name the arrays {', '.join(parts.values())}; {EMPTY.format('array')}",
+            fix=f"name the arrays {', '.join(parts.values())}, empty without bags",
         )
-    pairs = [(name, split) for split, of_split in names.items() for name in of_split]
-    return _by_name(path, [name for name, _ in pairs], [split for _, split in pairs])
+    return _by_name(path, [(name, split) for split, of_split in names.items() for name in of_split])
 
 
 def _read_names(arrays: np.lib.npyio.NpzFile, name: str) -> list[str]:
@@ -203,30 +173,59 @@ def _read_names(arrays: np.lib.npyio.NpzFile, name: str) -> list[str]:
     return to_texts(names)
 
 
-def _by_name(path: Path, names: Sequence[str], splits: Sequence[str]) -> dict[str, str]:
-    assigned = [(name, split) for name, split in zip(names, splits, strict=True) if split]
+def _by_name(path: Path, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return the split of each name, from pairs of both; one of "" is none."""
+    assigned = [(name, split) for name, split in pairs if split]
     listed = [name for name, _ in assigned]
-    twice = named_twice(listed)
-    if twice is not None:
-        splits_of_name = [assigned[row][1] for row in find_rows(twice, listed)]
-        raise DataError(
-            item=f"{twice!r} in splits {str(path)!r}",
-            wanted="one split",
-            got=" and ".join(dict.fromkeys(splits_of_name))
-            if len(set(splits_of_name)) > 1
-            else f"{splits_of_name[0]} twice",
-            fix="keep it in one",
-        )
+    if (twice := named_twice(listed)) is not None:
+        of_name = [assigned[row][1] for row in find_rows(twice, listed)]
+        item, got = f"{twice!r} in splits {str(path)!r}", " and ".join(of_name)
+        raise DataError(item=item, wanted="one split", got=got, fix="keep it in one")
     return dict(assigned)
-
-
-def _id_column(path: Path, columns: Mapping[str, list[str]]) -> str:
-    column = find_column(columns, (*BAG_COLUMNS, *PATIENT_COLUMNS), str(path))
-    if column is None:
-        raise _no_id(path, columns)
-    return column
 
 
 def _no_id(path: Path, columns: Iterable[str]) -> DataError:
     wanted = f"a column with the id of the bag, such as {BAG_COLUMNS[0]}"
     return missing_column(f"splits {str(path)!r}", wanted, columns, "name it so")
+
+
+def assign_splits(loaded: LoadedBags, splits: Path | Splits | None, fold: int, *, skip_bad: bool) -> LoadedBags:
+    """Return the bags with the splits specified, else their own.
+
+    Args:
+        loaded: the bags, and the folds of their table.
+        splits: a file of splits, or splits; None for those of the bags.
+        fold: which of the folds.
+        skip_bad: leave out names of the splits that no bag has, such as a bag that cannot be used; ``left_out`` of
+            the result lists them.
+
+    Raises:
+        StorageError, DataError: splits that cannot be read, or not be those of these bags.
+        ConfigError: a fold without splits.
+    """
+    chosen = read_splits(splits) if isinstance(splits, Path) else splits or loaded.folds
+    if chosen is None and fold:
+        raise ConfigError(
+            item=f"fold {fold}",
+            wanted="splits with several folds beside it",
+            got="none",
+            fix="pass the splits, or leave the fold out",
+        )
+    if chosen is None:
+        return loaded
+    left_out = list(loaded.left_out)
+    if skip_bad:
+        chosen, absent = chosen.without_absent(loaded.bags)
+        listed = match_names(absent, [entry.bag for entry in left_out], chosen.source)
+        reason = f"listed in {chosen.source!r}, but the data have no such one"
+        left_out += [LeftOut(name, reason) for name, row in zip(absent, listed, strict=True) if row is None]
+    bags = chosen.assign(loaded.bags, fold)
+    notes = [*loaded.notes]
+    if outside := [name for name, split in zip(bags.ids, bags.splits, strict=True) if not split]:
+        notes.append(f"{plural(len(outside), 'bag')} in no split of {chosen.source!r}: {first_few(outside)}")
+    of_bags = zip(bags.ids, bags.splits, loaded.bags.splits, strict=True)
+    moved = [f"{name} ({own}, now {split or 'in none'})" for name, split, own in of_bags if own not in ("", split)]
+    if splits is None and moved:
+        had = f"{plural(len(moved), 'bag')} had another, as by a folder's name"
+        notes.append(f"splits are those of {chosen.source!r}; {had}: {first_few(moved)}")
+    return replace(loaded, bags=bags, left_out=tuple(left_out), notes=tuple(notes))

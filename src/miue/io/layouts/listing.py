@@ -11,40 +11,27 @@ import numpy as np
 from miue.bags.arrays import check_bag, row_spans
 from miue.common.errors import MiueError
 from miue.common.text import tracked
-from miue.io.folders.discovery import bag_files
-from miue.io.formats import Contents, contents_of, read_rows
-from miue.io.formats.base import bag_file_name, bag_name
-from miue.io.formats.open import check_pixel_width
+from miue.io.formats.base import Contents, bag_file_name, bag_name
+from miue.io.formats.child import contents_of, read_rows
+from miue.io.layouts.files import FilesLayout
 
 
-def describe_bag_files(
-    folder: Path,
-    *,
-    microns_per_pixel: float | None = None,
-    feature_key: str = "",
-    read: bool = False,
-    progress: bool = False,
-) -> dict[str, Any]:
-    """Return what each bag of ``folder`` holds, and what is wrong with it, as JSON values.
+def describe_bag_files(layout: FilesLayout, *, read: bool = False) -> dict[str, Any]:
+    """Return what each bag of a folder holds, and what is wrong with it, as JSON values.
 
     Args:
-        folder: bag files of any kind.
-        microns_per_pixel: of level 0, for coords in µm.
-        feature_key: which table of features of SpatialData stores is read, where they have several.
+        layout: the folder.
         read: read all features too, to find those that are not finite and rows that are zero throughout.
-        progress: show a bar.
 
     Raises:
-        DataError: no such folder, or no bag files in it.
-        ConfigError: a pixel width that is none.
+        DataError: folders that make no single set of bags.
     """
-    check_pixel_width(microns_per_pixel)
-    files = bag_files(folder, feature_key)
+    files = layout.find()
     twins = {path: paths for paths in files.by_id.values() for path in paths}
     described = []
-    for path in tracked(list(twins), "reading" if read else "opening", shown=progress):
+    for path in tracked(list(twins), "reading" if read else "opening", shown=layout.progress):
         others = [bag_file_name(twin) for twin in twins[path] if twin != path]
-        described.append(_described(path, microns_per_pixel, read, others))
+        described.append(_described(path, layout.settings.microns_per_pixel, read, others))
     for name, what in (("shape", "features of shape"), ("encoder", "features of the encoder")):
         most_common = Counter(str(file[name]) for file in described if file["instances"]).most_common(1)
         for file in described:
@@ -56,7 +43,7 @@ def describe_bag_files(
     sizes = [file["instances"] for file in usable]
     return {
         "kind": "bag files",
-        "path": str(folder),
+        "path": str(layout.path),
         "formats": dict(Counter(file["format"] for file in described if file["format"])),
         "encoders": dict(Counter(file["encoder"] for file in described if file["encoder"])),
         "patch scales": dict(Counter(file["patch scale"] for file in described if file["patch scale"])),
@@ -64,10 +51,8 @@ def describe_bag_files(
         "usable": len(usable),
         "instances": int(np.sum(sizes)),
         "bag sizes": {"min": min(sizes), "median": float(np.median(sizes)), "max": max(sizes)} if sizes else {},
-        "features read": "all"
-        if read
-        else "none; --read looks for values that are not finite, and for rows of zeros",
-        **({"note": files.not_read} if files.not_read else {}),
+        "features read": "all" if read else "none",
+        **({"note": "; ".join(files.notes)} if files.notes else {}),
         "bag": described,
     }
 

@@ -1,4 +1,4 @@
-"""Labels of instances from a table of their own, for evaluation alone."""
+"""Labels of instances from a table of their own or from arrays, for evaluation alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
-from miue.bags.classes import names_or_numbers
 from miue.bags.column_names import BAG, COORDS, NAMES
 from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
@@ -21,9 +20,10 @@ from miue.bags.table_columns import read_classes, read_coords
 from miue.common.errors import DataError, repeated
 from miue.common.tables import read_header
 from miue.common.text import plural
+from miue.io.columns import find_column, how_to_specify
+from miue.io.label_table import label_arrays_in, read_label_array
+from miue.io.layouts.long_table import read_long_table
 from miue.io.raw_bags import RawBags
-from miue.io.tables.columns import find_column, how_to_specify
-from miue.io.tables.long_table import read_long_table
 
 OF_INSTANCES = (BAG, "instance_label", *COORDS)
 
@@ -86,21 +86,38 @@ def with_instance_labels(bags: BagDataset, path: Path, columns: Mapping[str, str
     return replace(bags, instance_labels=Labels(values, known))
 
 
-def warn_of_other_classes(bags: BagDataset, source: str) -> None:
-    """Log which classes have bags whose positive instances are all labeled as other classes, none as the bags are.
+def with_instance_labels_of_arrays(bags: BagDataset, folder: Path) -> BagDataset:
+    """Return the bags with the labels of instances from arrays of one whole number for each instance.
 
-    Labels of 0 and 1, for negative and positive, are so where there are more than two classes: 1 is the second.
+    Bags without an array keep what is known of them; arrays of other bags are not read.
+
+    Raises:
+        DataError: arrays of none of the bags, or one that is damaged, of another length or of other classes.
     """
-    of_bag, labels = bags.bag_of_instance, bags.own_instance_labels
-    positive = labels.known & (labels.values > 0) & bags.labels.known[of_bag]
-    of_bags, of_instances = bags.labels.values[of_bag[positive]], labels.values[positive]
-    names = names_or_numbers(bags.class_names, max(bags.num_classes, labels.num_classes))
-    for number in np.unique(of_bags[of_bags > 0]):
-        of_class = of_instances[of_bags == number]
-        if not (of_class == number).any():
-            others = " and ".join(repr(names[other]) for other in np.unique(of_class))
-            message = "%r: labels instances of bags of class %r as %s, none as %r; if they are, write this class"
-            logger.warning(message, source, names[number], others, names[number])
+    files = label_arrays_in(folder)
+    places = match_names([path.stem for path in files], bags.ids, str(folder))
+    found = [(path, place) for path, place in zip(files, places, strict=True) if place is not None]
+    if not found:
+        raise DataError(
+            item=f"labels of instances {str(folder)!r}",
+            wanted=f"arrays of the bags, such as {bags.ids[0]}.npy",
+            got=f"those of {len(files)} others, such as {files[0].name}",
+            fix="name each array after its bag",
+        )
+    values, known = bags.instance_labels.values.copy(), bags.instance_labels.known.copy()
+    for path, place in found:
+        start, size = int(bags.starts[place]), int(bags.sizes[place])
+        numbers = read_label_array(path).ravel()
+        if len(numbers) != size:
+            raise DataError(
+                item=f"labels {str(path)!r}",
+                wanted=f"a label for each of {size:,} instances",
+                got=f"{len(numbers):,} numbers",
+                fix="write this array again",
+            )
+        labels = read_classes(numbers, str(path), "label", bags.class_names, bags.num_classes)
+        values[start : start + size], known[start : start + size] = labels.values, labels.known
+    return replace(bags, instance_labels=Labels(values, known))
 
 
 def _has_coords_alone(columns: Sequence[str], source: str) -> bool:

@@ -9,16 +9,17 @@ from fnmatch import fnmatchcase
 from miue.bags.column_names import BAG, NAMES, TEXT, lower_case, names_feature
 from miue.common.errors import DataError, first_repeated, missing_column, unknown_name
 
-HOW_TO_CHOOSE = "--features NAME, in Python features=[NAME]"
+HOW_TO_CHOOSE = "features=NAME"
 
 
 def how_to_specify(meaning: str) -> str:
-    """Return how a user says which column has a meaning, on the command line and in Python.
+    """Return how a user says which column has a meaning.
 
-    >>> how_to_specify("bag_id")
-    "--id-column NAME, in Python columns={'bag_id': NAME}"
+    >>> how_to_specify("bag_id"), how_to_specify("x")
+    ('id_column=NAME', "columns={'x': NAME}")
     """
-    return f"--{'id' if meaning == BAG else meaning}-column NAME, in Python columns={{{meaning!r}: NAME}}"
+    setting = {BAG: "id_column", "label": "label_column", "patient": "patient_column"}.get(meaning)
+    return f"{setting}=NAME" if setting else f"columns={{{meaning!r}: NAME}}"
 
 
 def check_meanings(specified: Iterable[str], meanings: Iterable[str]) -> None:
@@ -107,7 +108,7 @@ def columns_by_meaning(
     if BAG not in known or not chosen:
         wanted = f"a column {BAG!r} and columns of features"
         fix = f"say which column names the bags ({how_to_specify(BAG)}), or call it {BAG!r}"
-        fix += "; one row per instance: a label table is passed as --labels, beside the folder of features"
+        fix += "; one row per instance: a label table is passed beside the folder of features (labels=TABLE)"
         raise missing_column(f"table {table!r}", wanted, names, fix)
     return known, chosen
 

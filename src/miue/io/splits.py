@@ -10,15 +10,16 @@ from typing import ClassVar
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.bags.names import hints_at, match_names
+from miue.bags.names import match_names
 from miue.common.errors import DataError, lacking
 from miue.common.text import PrintsAsTable, ResultTable
+from miue.settings import ReadFile
 
 SPLITS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True, repr=False)
-class Splits(PrintsAsTable):
+class Splits(ReadFile, PrintsAsTable):
     """Folds, each an assignment of bags, or of patients, to splits.
 
     Attributes:
@@ -62,13 +63,13 @@ class Splits(PrintsAsTable):
         assigned, unknown = self.split_bags(bags, fold)
         if unknown:
             kind = "patient" if self.of_patients else "bag"
-            hint = hints_at(unknown[:1], bags.patient_groups if self.of_patients else bags.ids)[0]
+            more = f", and {len(unknown) - 1} more" if unknown[1:] else ""
             raise DataError(
                 item=f"{kind} {unknown[0]!r} of {self.source!r}",
                 wanted=f"a {kind} of the data",
-                got=(f"no such one, and {len(unknown) - 1} more" if unknown[1:] else "no such one") + hint,
-                fix=f"add the features of the {kind}, take it out of the splits, or pass --skip-bad, in Python "
-                "skip_bad=True, to leave it out",
+                got=f"no such one{more}",
+                fix=f"add the features of the {kind}, take it out of the splits, or leave out what is not there "
+                "(skip_bad=True)",
             )
         bags = replace(bags, splits=assigned)
         check_splits(bags, self.source)
@@ -141,5 +142,5 @@ def check_patients(bags: BagDataset, source: str) -> None:
                 item=f"patient {patient!r} in {source!r}",
                 wanted="all bags of a patient in one split",
                 got=f"{seen[patient]} and {split}",
-                fix="move them into one, or make splits with 'miue data split'",
+                fix="move them into one, or draw the splits",
             )

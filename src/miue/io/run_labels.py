@@ -12,7 +12,7 @@ from miue.bags.labels import Labels
 from miue.bags.names import strip_endings
 from miue.common.tables import read_text_columns
 from miue.common.text import plural
-from miue.io.labels.describe import counts_of_classes
+from miue.io.loaded import counts_of_classes
 
 
 def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...]) -> tuple[BagDataset, str]:
@@ -30,7 +30,7 @@ def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...])
         StorageError: a table that cannot be read.
     """
     if not splits.exists():
-        return bags, f"labels: none, and {str(splits)!r} is not there; pass --labels TABLE to evaluate"
+        return bags, f"labels: none, and {str(splits)!r} is not there; pass labels to evaluate"
     listed = _listed(splits)
     rows = [listed.get(name) or listed.get(strip_endings(name)) or ("", "", "") for name in bags.ids]
     is_other = [known not in ("", str(size)) for (*_, known), size in zip(rows, bags.sizes, strict=True)]
@@ -41,8 +41,7 @@ def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...])
         of_others = f", but {_with_other_sizes(sum(is_other))}" if any(is_other) else ""
         return (
             bags,
-            f"labels: none, and {str(splits)!r} lists none for these bags{of_others}; pass --labels TABLE to "
-            "evaluate",
+            f"labels: none, and {str(splits)!r} lists none for these bags{of_others}; pass labels to evaluate",
         )
     labeled = replace(bags, labels=Labels.of(numbers), class_names=classes)
     patients = [patient for patient, _ in cells]
@@ -53,7 +52,7 @@ def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...])
     others = _describe_others(bags, listed, len(bags) - count - sum(is_other))
     others += f", none for {_with_other_sizes(sum(is_other))}" if any(is_other) else ""
     text = f"labels: those that the training listed in {str(splits)!r} ({counts_of_classes(labeled)}{others})"
-    return labeled, f"{text}; pass --labels TABLE for others"
+    return labeled, f"{text}; pass labels for others"
 
 
 def _with_other_sizes(count: int) -> str:

@@ -33,10 +33,10 @@ from miue.common.memory import memory_shortage
 from miue.common.outputs import refuse_existing
 from miue.common.tables import write_rows
 from miue.common.text import tracked
-from miue.io.file_states import state_of_instances
 from miue.io.formats.numpy_files import UNREADABLE, array_header, bytes_of
+from miue.io.instances import state_of_instances
 from miue.io.loaded import LeftOut
-from miue.io.store.store import CHECKSUMS, rows_sha256, write_tables
+from miue.io.store import CHECKSUMS, rows_sha256, write_tables
 
 READ_AHEAD = 256 << 20  # bytes of bags that wait to be written
 WORKERS = 4

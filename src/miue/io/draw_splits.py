@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Int64
@@ -13,12 +14,13 @@ from miue.common.errors import DataError, lacking, out_of_range
 from miue.common.seeds import derive_seed
 from miue.common.text import plural
 from miue.common.values import checked
-from miue.io.splits.splits import Splits
+from miue.io.loaded import LoadedBags
+from miue.io.splits import Splits
 from miue.settings import VALIDATION_SHARE
 
 DRAWS: dict[str, tuple[int, ...]] = {"validation": (), "calibration": (1,)}
 """What the seeds of the two draws of a fold differ in."""
-NO_CALIBRATION = "keep no bags for calibration (no --calibration, in Python calibration=0)"
+NO_CALIBRATION = "keep no bags for calibration"
 
 
 @checked()
@@ -45,7 +47,7 @@ def make_folds(
         raise out_of_range("the number of folds", "at least 2", count)
     shares = {"validation": validation, "calibration": calibration}
     _check_shares(shares)
-    purpose = f"for {count} folds", "draw fewer folds (--folds, in Python make_folds(bags, COUNT))"
+    purpose = f"for {count} folds", "draw fewer folds"
     tested = _test_folds(bags, count, calibration, seed, *purpose)
     folds = tuple(_fold(bags, rows, shares, seed, number) for number, rows in enumerate(tested))
     return Splits(f"{plural(count, 'fold')} made with seed {seed}", folds)
@@ -84,7 +86,7 @@ def make_split(
     if not 0 < test < 1:
         raise out_of_range("the share 'test'", "above 0 and below 1", test)
     count, held = folds_for(test, max(round(1 / test), _fewest_patients(bags) // (2 if calibration else 1)))
-    purpose = f"to test on a share of {test:g}", "test on a larger share: miue data split --test, then --splits"
+    purpose = f"to test on a share of {test:g}", "test on a larger share"
     tested = np.concatenate(_test_folds(bags, count, calibration, seed, *purpose)[:held])
     fold = _fold(bags, np.sort(tested), shares, seed, 0)
     return Splits(f"a split made with seed {seed}", (fold,))
@@ -109,7 +111,7 @@ def _test_folds(
         raise lacking(
             "the bags",
             "labels to draw a split by",
-            "give a table of labels with --labels, in Python load_bags(labels=TABLE)",
+            "load them with labels=TABLE",
         )
     labels, groups = bags.labels.values[labeled], np.array(bags.patient_groups, object)[labeled]
     fewest, uncalibrated = 8 if calibration else 3, max(count, 3)
@@ -175,3 +177,21 @@ def _check_patients(
             got=str(counts[rarest]),
             fix=", or ".join((f"add {who} of this class", *helping)),
         )
+
+
+def draw_split(loaded: LoadedBags, validation_share: float) -> LoadedBags:
+    """Return the bags with a split drawn by patient and class, where they have labels and no split.
+
+    Args:
+        loaded: the bags that are used: others have no share in what is drawn.
+        validation_share: share of the bags outside the test split to validate on.
+    """
+    bags = loaded.bags
+    if any(bags.splits) or not bags.labels.known.any():
+        return loaded
+    try:
+        drawn = make_split(bags, validation=validation_share)
+    except DataError as error:
+        return replace(loaded, drawn=f"no split was drawn ({error})")
+    said = f"split by {'patient and class' if bags.patients else 'class'} with seed 42"
+    return replace(loaded, bags=drawn.assign(bags), drawn=said)

@@ -10,7 +10,7 @@ from miue.bags.column_names import BAG
 from miue.bags.names import match_names
 from miue.common.errors import DataError, unknown_name
 from miue.common.tables import read_header
-from miue.io.labels.label_table import LabelTable, read_label_table
+from miue.io.label_table import LabelTable, read_label_table
 
 
 def read_groups(
@@ -41,7 +41,7 @@ def read_groups(
     if column not in header:
         raise unknown_name("column of groups", column, header)
     columns = {"label": column} | ({} if id_column is None else {BAG: id_column})
-    table = read_label_table(path, columns, bag_names=bag_names)
+    table = read_label_table(path, columns)
     found = _by_name(table, bag_names)
     if not found and patient_of:
         of_patients = _by_name(table, sorted(set(patient_of.values())))

@@ -16,15 +16,11 @@ from miue.bags.rows import GroupedRows, number_equal_rows
 from miue.common.errors import DataError, MiueError, first_few, lacking
 from miue.common.tables import read_parts, texts_of_column
 from miue.common.text import plural
+from miue.io.columns import HOW_TO_CHOOSE, columns_by_meaning, may_number_rows, possible_features
+from miue.io.layouts.table import TableFiles, name_of_bag
 from miue.io.raw_bags import RawBags
-from miue.io.tables.columns import HOW_TO_CHOOSE, columns_by_meaning, may_number_rows, possible_features
-from miue.io.tables.table_files import TableFiles, name_of_bag
 
 FIX = f"check the file; columns of text are {', '.join(TEXT)} alone, or choose the features ({HOW_TO_CHOOSE})"
-HEAD = 1000
-"""First rows, that are looked at before all."""
-FEWEST_STEPS = 20
-"""From row to row, for a column to be called one that numbers them."""
 LARGE = f", which is infinite or beyond {np.finfo(np.float32).max:.2g}, the most that float32 can hold"
 
 
@@ -102,8 +98,7 @@ def read_long_table(
         bad=dict(sorted(bad.items())),
         notes=(
             *files.notes,
-            *_others_note(chosen, others),
-            *_numbers_note(chosen, features, values, bag[rows], rows),
+            *_notes_of_features(chosen, features, others),
             *_repeats_note(bag[rows], values, {name: column[rows] for name, column in cells.items()}),
         ),
     )
@@ -154,7 +149,7 @@ def _parts_of_features(
 
     types = dict.fromkeys(names, pa.float32())
     if not files.of_one_bag:
-        yield from (part for _, part in files.read(types, FIX))
+        yield from (part for file in files.files for part in read_parts(file, types, FIX))
         return
     missing = Counter[Path]()
     for file, part in facts:
@@ -217,46 +212,18 @@ def _fill(values: np.ndarray, rows: np.ndarray, parts: Iterable[Any]) -> dict[in
     return found
 
 
-def _numbers_note(
-    taken: Sequence[str], specified: Sequence[str], values: np.ndarray, bag: np.ndarray, rows: np.ndarray
-) -> tuple[str, ...]:
-    """Return which columns are taken for features though they are named like numbers of rows, or number them.
+def _notes_of_features(taken: Sequence[str], specified: Sequence[str], others: Sequence[str]) -> Iterator[str]:
+    """Yield which columns are taken for features though their names are of what numbers rows, and which are not.
 
     Args:
         taken: names of the features.
         specified: names or patterns of features that the caller chose.
-        values: features of each row, bag by bag.
-        bag: of each of these rows.
-        rows: where each of them is in the table.
+        others: columns that would be features, had none been chosen.
     """
-    found = [
-        repr(name)
-        for column, name in enumerate(taken)
-        if name not in specified and (may_number_rows(name) or _grows_by_one(values[:, column], bag, rows))
-    ]
-    if not found:
-        return ()
-    fix = f"choose the features ({HOW_TO_CHOOSE})"
-    return (f"taken for features: {first_few(found)}; if they only number rows, {fix}",)
-
-
-def _grows_by_one(values: np.ndarray, bag: np.ndarray, rows: np.ndarray) -> bool:
-    """Return whether values grow by one from row to row, of the table or within each bag; false for few rows."""
-    for part in (slice(HEAD), slice(None)):  # nearly every feature fails on the first rows
-        steps, same_bag = np.diff(values[part]), bag[part][1:] == bag[part][:-1]
-        within = steps[same_bag] == 1
-        by_table = len(steps) >= FEWEST_STEPS and (steps == np.diff(rows[part])).all()
-        by_bag = len(within) >= FEWEST_STEPS and within.all()
-        if not (by_table or by_bag):
-            return False
-    return True
-
-
-def _others_note(features: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
-    """Return which columns are not read that would be features, had none been chosen."""
-    if not others:
-        return ()
-    return (f"{plural(len(features), 'column')} taken for features; not read: {first_few(map(repr, others))}",)
+    if others:
+        yield f"{plural(len(taken), 'column')} taken for features; not read: {first_few(map(repr, others))}"
+    if found := [repr(name) for name in taken if name not in specified and may_number_rows(name)]:
+        yield f"taken for features: {first_few(found)}; if they only number rows, choose the features"
 
 
 def _repeats_note(bag: np.ndarray, values: np.ndarray, cells: Mapping[str, np.ndarray]) -> tuple[str, ...]:

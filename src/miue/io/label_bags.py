@@ -1,0 +1,186 @@
+"""Bags and their labels are joined by name; what is in one alone is left out and listed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from operator import ne
+from pathlib import Path
+
+from miue.bags.classes import by_their_names, known_labels
+from miue.bags.column_names import BAG
+from miue.bags.names import barcode_of_patient, match_names, patients_in_names, strip_endings
+from miue.bags.table_columns import read_classes
+from miue.common.errors import ConfigError, DataError
+from miue.common.tables import read_header
+from miue.common.text import plural
+from miue.io.instance_labels import with_instance_labels, with_instance_labels_of_arrays
+from miue.io.label_table import LabelTable, read_label_arrays, read_label_table
+from miue.io.layouts.layout import Layout
+from miue.io.layouts.table import named_id_column
+from miue.io.loaded import LeftOut, LoadedBags
+from miue.io.splits import Splits
+from miue.settings import LoadSettings
+
+
+def label_bags(found: Layout, given: LoadSettings) -> LoadedBags:
+    """Return the bags that a table lists, with its classes, patients and folds; all bags without a table.
+
+    Args:
+        found: the bags.
+        given: what is said of them: a table, or None for bags with labels of their own, or without any.
+
+    Raises:
+        ConfigError: a table for bags that have labels.
+        DataError: a name that may be that of two bags, a class that is not among those specified, a table of
+            patients alone, labels of instances of other bags, or bags that cannot be used.
+    """
+    ids, table = found.list(), _read_labels(given, found.path)
+    if table is None:
+        loaded = replace(found.open(ids, (), given.classes), label_columns=found.label_columns)
+    elif found.has_labels:
+        raise ConfigError(
+            item=f"label table {table.source!r}",
+            wanted="bags without labels",
+            got=f"{str(found.path)!r}, which has labels of its own",
+            fix="leave out the table, or remove the labels from the bags",
+        )
+    else:
+        loaded = _joined(found, ids, table, given.classes)
+    if given.patients == "barcodes":
+        loaded = _with_patients_of_barcodes(loaded)
+    return loaded if given.instance_labels is None else _with_instance_labels(loaded, given.instance_labels, given)
+
+
+def _read_labels(given: LoadSettings, bags: Path) -> LabelTable | None:
+    """Return the table of labels, read where a path names it; a column of ids may be that of the bags alone.
+
+    Raises:
+        ConfigError: a table of slides without one of labels that it can be joined to.
+    """
+    labels = given.labels
+    if isinstance(labels, Path) and not labels.is_dir():
+        columns = given.named_columns
+        if named_id_column(bags, columns) and columns[BAG] not in read_header(labels):
+            del columns[BAG]
+        return read_label_table(labels, columns, slide_table=given.slide_table)
+    if given.slide_table is not None:
+        raise ConfigError(
+            item="slide_table",
+            wanted="a label table beside it",
+            got="none" if labels is None else "a folder of arrays",
+            fix="pass the label table, or leave that of the slides out",
+        )
+    if isinstance(labels, Path):
+        return read_label_arrays(labels)
+    assert labels is None or isinstance(labels, LabelTable)
+    return labels
+
+
+def _joined(found: Layout, ids: Sequence[str], table: LabelTable, classes: Sequence[str]) -> LoadedBags:
+    row_of, left_out, by_patient = _match(table, ids, str(found.path))
+    table = replace(table, labels=by_their_names(known_labels(table.labels, table.source, classes), classes))
+    names = table.class_names(classes)
+    loaded = found.open(list(row_of), left_out, names)
+    bags = loaded.bags
+    rows = [row_of[name] for name in bags.ids]
+    labels = read_classes([table.labels[row] for row in rows], table.source, "label", names)
+    patients = tuple(
+        table.patients[row] if by_patient or table.patients[row] != table.ids[row] else name
+        for name, row in zip(bags.ids, rows, strict=True)
+    )
+    are_known = any(map(ne, map(strip_endings, patients), map(strip_endings, bags.ids)))
+    bags = replace(bags, labels=labels, class_names=names, patients=patients if are_known else None)
+    folds = tuple(
+        {name: fold[row] for name, row in zip(bags.ids, rows, strict=True) if fold[row]}
+        for fold in table.folds.values()
+    )
+    return replace(
+        loaded,
+        bags=bags,
+        notes=(*loaded.notes, *([_describe_patients(table, row_of)] if by_patient else [])),
+        folds=Splits(table.source, folds) if folds else loaded.folds,
+        label_columns=table.columns,
+    )
+
+
+def _match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[str, int], list[LeftOut], bool]:
+    """Return the row of each bag that the table lists, in its order, and what is in one of the two alone.
+
+    Of a table of patients, bags are listed whose names begin with that of their patient; the last value says
+    whether they are.
+
+    Raises:
+        DataError: a name that may be that of two bags, or a table of patients in which bags do not find theirs.
+    """
+    bag_rows = match_names(labels.ids, names, labels.source)
+    rows = {names[bag_row]: row for row, bag_row in enumerate(bag_rows) if bag_row is not None}
+    by_patient = not rows and labels.is_of_patients
+    if by_patient:
+        rows = _rows_of_patients(labels, names, where)
+    listed = set(rows.values())
+    no_such = f"listed in {labels.source!r}, but {where!r} has no such bag"
+    left_out = [LeftOut(name, no_such) for row, name in enumerate(labels.ids) if row not in listed]
+    unlisted = f"a bag that {labels.source!r} does not list"
+    left_out += [LeftOut(name, unlisted, is_bad=False) for name in sorted(set(names) - set(rows))]
+    return rows, left_out, by_patient
+
+
+def _rows_of_patients(labels: LabelTable, names: Sequence[str], where: str) -> dict[str, int]:
+    """Return the row of the patient with whose name the name of each bag begins, in the order of the table.
+
+    Raises:
+        DataError: no bag whose name does, or one that begins with the names of two.
+    """
+    found = dict(zip(names, patients_in_names(names, labels.ids), strict=True))
+    several = next((name for name, rows in found.items() if len(rows) > 1), None)
+    if several is None and any(found.values()):
+        row_of = {name: rows[0] for name, rows in found.items() if rows}
+        return dict(sorted(row_of.items(), key=lambda pair: pair[1]))
+    got = f"only patients (column {labels.id_column!r}), such as {labels.ids[0]!r}"
+    if several is not None:
+        both = " and ".join(repr(labels.ids[row]) for row in found[several][:2])
+        got = f"{got}, and {several!r} begins with {both}"
+    raise DataError(
+        item=f"label table {labels.source!r}",
+        wanted=f"names of the bags of {where!r}, such as {names[0]!r}",
+        got=got,
+        fix="say which bags are whose: by a slide_table of PATIENT and FILENAME, or a column slide_id",
+    )
+
+
+def _describe_patients(labels: LabelTable, rows: Mapping[str, int]) -> str:
+    """Return which bags were found by their patients."""
+    first = next(iter(rows))
+    return (
+        f"{labels.source!r} lists patients; {plural(len(rows), 'bag')} whose names begin with one of them are "
+        f"taken for theirs, such as {first!r} for that of {labels.ids[rows[first]]!r}"
+    )
+
+
+def _with_patients_of_barcodes(loaded: LoadedBags) -> LoadedBags:
+    """Return bags without stated patients with those that names of TCGA begin with, and a note that says so."""
+    bags = loaded.bags
+    barcodes = list(map(barcode_of_patient, bags.ids))
+    is_stated = bags.patients is not None or "patient" in (loaded.label_columns or {})
+    pairs = zip(barcodes, bags.ids, strict=True)
+    if is_stated or all(barcode in ("", strip_endings(name)) for barcode, name in pairs):
+        return loaded
+    count, found = len(barcodes) - barcodes.count(""), len({*barcodes} - {""})
+    note = (
+        f"patients: {plural(found, 'TCGA barcode')} that the names of {plural(count, 'bag')} begin with "
+        "(patients='none' turns this off)"
+    )
+    patients = tuple(barcode or name for barcode, name in zip(barcodes, bags.ids, strict=True))
+    return replace(loaded, bags=replace(bags, patients=patients), notes=(*loaded.notes, note))
+
+
+def _with_instance_labels(loaded: LoadedBags, table: Path, given: LoadSettings) -> LoadedBags:
+    """Return bags with labels of their instances, of a table or a folder of arrays."""
+    # bags without labels do not know their classes, which their instances may be named after
+    named = loaded.bags if loaded.bags.class_names else replace(loaded.bags, class_names=given.classes)
+    if table.is_dir():
+        bags = with_instance_labels_of_arrays(named, table)
+    else:
+        bags = with_instance_labels(named, table, named_id_column(table, given.named_columns))
+    return replace(loaded, bags=bags)

@@ -1,1 +1,0 @@
-"""Tables of labels and how they are joined with bags by name."""

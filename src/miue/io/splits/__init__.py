@@ -1,1 +1,0 @@
-"""Splits of bags: drawn, read from files, written."""

@@ -1,1 +1,0 @@
-"""Tables with one row for each instance."""

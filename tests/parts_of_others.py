@@ -246,7 +246,3 @@ class FailsInUse(PlainMean):
 
     def forward(self, bag: Tensor) -> Tensor:
         raise KeyError("stain")
-
-
-def fail() -> None:
-    raise KeyError("stain")

@@ -11,8 +11,6 @@ from made_files import features_of, trident
 from made_parts import ragged
 
 import miue
-from miue.common.errors import StorageError
-from miue.common.working_folder import WorkingFolder
 from miue.io.handover import describe_bags, find_bags_again
 from miue.predictions import StoredInstances
 
@@ -44,20 +42,6 @@ def test_features_are_read_from_the_folder_in_which_they_were_opened(
     assert np.array_equal(np.asarray(find_bags_again(described).instances), features_of(3))
 
 
-def test_a_file_is_named_as_it_was_given_until_the_working_folder_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_array(tmp_path / "first" / "features", features_of(3))
-    monkeypatch.chdir(tmp_path / "first")
-    bags = miue.load_bags("features").bags
-    Path("features", "s.npy").unlink()
-    with pytest.raises(StorageError, match="^bag file 'features/s.npy': expected an existing file"):
-        bags.instances[0:1]
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(StorageError, match="first/features/s.npy': expected an existing file"):
-        bags.instances[0:1]
-
-
 def test_instances_of_predictions_are_read_from_the_folder_in_which_they_were_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +67,7 @@ def test_instances_of_predictions_are_read_from_the_folder_in_which_they_were_op
             assert np.allclose(later.probabilities, wanted["first"])
 
 
-def test_where_the_working_folder_was_removed_features_elsewhere_are_read_and_others_are_named(
+def test_where_the_working_folder_was_removed_features_elsewhere_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_array(tmp_path / "features", features_of(3))
@@ -92,8 +76,4 @@ def test_where_the_working_folder_was_removed_features_elsewhere_are_read_and_ot
     monkeypatch.chdir(gone)
     gone.rmdir()
     bags = miue.load_bags(tmp_path / "features").bags
-    assert np.array_equal(np.asarray(bags.instances), features_of(3))
-    then = WorkingFolder()
-    monkeypatch.chdir(tmp_path)
-    assert then.find(Path("a.npy")) == Path("a.npy")  # which the reader of it says is not there
     assert np.array_equal(np.asarray(bags.instances), features_of(3))

@@ -13,7 +13,6 @@ import numpy as np
 from miue.bags.arrays import ChainedInstances, InstanceArray, PartedInstances, row_spans
 from miue.bags.dataset import BagDataset
 from miue.common.errors import not_stated
-from miue.common.working_folder import WorkingFolder
 from miue.io.formats.base import bag_error, ending_of, files_below, takes_folders
 from miue.io.formats.child import read_rows
 from miue.io.formats.images import image_files
@@ -41,13 +40,8 @@ class FileInstances(PartedInstances):
         statistics: bool = False,
     ) -> None:
         super().__init__(sizes, instance_shape, dtype)
-        self._given, self._home = tuple(paths), WorkingFolder()
+        self.paths = [path.absolute() for path in paths]
         self.statistics = statistics
-
-    @property
-    def paths(self) -> list[Path]:
-        """The files, by paths that are valid in the present working folder."""
-        return [self._home.find(path) for path in self._given]
 
     def read_span(self, part: int, start: int, stop: int) -> np.ndarray:
         """Return the instances of a file from ``start`` up to ``stop``.
@@ -56,7 +50,7 @@ class FileInstances(PartedInstances):
             DataError: a file that cannot be read, or has got instances of another number or kind since it was
                 listed.
         """
-        path, size = self._home.find(self._given[part]), int(self.ends[part]) - self._begin(part)
+        path, size = self.paths[part], int(self.ends[part]) - self._begin(part)
         rows = read_rows(path, start, stop, statistics=self.statistics, size=size)
         if rows.shape[1:] != self.shape[1:] or not np.can_cast(rows.dtype, self.dtype):
             got, listed = (f"{each.dtype} of shape {tuple(each.shape[1:])}" for each in (rows, self))

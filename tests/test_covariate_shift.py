@@ -570,9 +570,9 @@ def test_new_bags_without_patients_are_said_where_calibrated_patients_have_sever
     )
     some = replace(new, bags=replace(new.bags, patients=np.array(["", *map(str, range(99))], object)))
     for like, unknown in ((new, 100), (some, 1)):
-        said = f"no patient is stated for {unknown} of 100 new bags, so that each counts as a patient of its own"
+        said = f"No patient is stated for {unknown} of 100 bags, and patients of the calibration have several bags"
         assert said in " ".join(calibrate(several, like=like).notes())
-        assert "no patient is stated" not in " ".join(calibrate(held, like=like).notes())
-        assert "no patient is stated" not in " ".join(
+        assert "No patient is stated" not in " ".join(calibrate(held, like=like).notes())
+        assert "No patient is stated" not in " ".join(
             calibrate(several, like=like, settings={"bags_of_patient": "all"}).notes()
         )

@@ -270,7 +270,7 @@ def test_a_calibration_tells_how_patients_were_counted() -> None:
     assert "alike" in counted.caveat
     assert counted.caveat.endswith("; the other")
     few = of_patients(names[:80], np.ones(80, bool))
-    with pytest.raises(DataError, match=r"got 40 labeled \(one bag of each of 40 patients, of 80 bags\)"):
+    with pytest.raises(DataError, match=r"got 40 labeled bags \(one bag of each of 40 patients, of 80 bags\)"):
         calibrate(few, false_alarms=None)
 
 

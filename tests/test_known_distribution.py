@@ -432,5 +432,5 @@ def test_a_bag_whose_score_is_no_number_is_not_decided_on() -> None:
         Predictions(table, None), deferral=None, prediction_sets=None, false_alarms=FalseAlarmGoal(0.2, "far")
     )
     wrong = replace(table, scores={"far": np.where(np.arange(30) == 4, np.nan, 1.0)})
-    with pytest.raises(DataError, match="far of bag 'bag 0004': expected a number, got NaN"):
+    with pytest.raises(DataError, match="far of bag 'bag 0004' of the predictions: expected a number, got NaN"):
         miue.decide(Predictions(wrong, None), calibration)

@@ -458,9 +458,9 @@ def test_wrong_input_is_named() -> None:
         monitor(calibration, [])
     table = bags_with({"a": np.array([1.0, np.nan, 2.0])}).bags
     calibration = calibrated(a=np.arange(20.0), knn_mean=np.arange(20.0))
-    with pytest.raises(DataError, match="a number as a"):
+    with pytest.raises(DataError, match="a of bag '.*' of predictions 'today': expected a number, got NaN"):
         Batch.of("today", table, calibration, ("a",))
-    with pytest.raises(DataError, match="which is watched"):
+    with pytest.raises(DataError, match="predictions 'today': expected the uncertainty 'knn_mean'"):
         Batch.of("today", table, calibration, ("knn_mean",))
     infinite = Batch.of("today", bags_with({"a": np.array([1.0, np.inf])}).bags, calibration, ("a",))
     assert np.isfinite(monitor(calibration, [infinite], scores=["a"]).log10_evidence).all()

@@ -289,7 +289,8 @@ def test_decisions_are_shown_with_their_promises_and_reasons(tmp_path: Path) -> 
     assert f"{accepted:.1f}" in said
     assert f"{error:.1f} {low:.1f} to " in said
     assert f"{100 * (found.found['cats'].value or 0):.1f}" in said
-    assert "selective risk at most 0.45, at confidence 0.6; prediction sets with coverage of at least 0.8" in said
+    assert "deferral: error among the accepted ≤ 0.45 at confidence 0.6; " in said
+    assert "prediction sets: a set misses the label with chance ≤ 0.2, over all bags" in said
     assert "but <b>few</b>" in said
     ours, others = (one["decisions"] for one in shown.data["predictions"])
     assert others is None
@@ -374,7 +375,7 @@ def test_folders_and_tables_of_other_tools_are_compared_in_one_report(tmp_path: 
     [
         (["empty"], "predictions: a folder with bags.csv, or a table, got a folder without it"),
         (["nowhere"], "got no such folder"),
-        (["pred", "--instances", "pred/instances.csv"], "a folder of predictions with --instances"),
+        (["pred", "--instances", "pred/instances.csv"], "a folder of predictions with instances"),
         (["pred", "pred", "--instances", "f.csv"], "one bag table that it belongs to, got 2 predictions"),
         (["pred", "pred", "--name", "a"], "one for each of 2 predictions, got 1"),
         (["pred", "--max-mb", "0.1", "--out", "taken.html"], "expected a new name, got a file that is there"),

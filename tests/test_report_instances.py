@@ -90,7 +90,7 @@ def test_a_report_shows_fewer_instances_until_it_fits_and_says_so(tmp_path: Path
     probable = np.argsort(-predictions.instances.probabilities[:400, 1])
     assert set(uncertain[: cap // 2].tolist()) <= set(kept.tolist())
     assert set(probable[: cap // 2].tolist()) <= set(kept.tolist())
-    with pytest.raises(ConfigError, match=r"at most 0.03 MB .*pass --max-mb 1"):
+    with pytest.raises(ConfigError, match=r"at most 0.03 MB .*pass max_mb=1"):
         reported(tmp_path, predictions, max_mb=0.03)
 
 
@@ -110,7 +110,7 @@ def test_more_instances_than_any_page_lists_are_not_blamed_on_its_size(tmp_path:
     note = written.notes[-1]
     assert note.startswith("At most 20,000 instances of each bag are listed, the most uncertain")
     assert "4 of 80,004 instances, of 4 bags, are not" in note
-    assert "MB" not in note and "--max-mb" not in note and note in shown.text
+    assert "MB" not in note and "limit" not in note and note in shown.text
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ def test_bags_that_are_all_predicted_right_give_a_finite_temperature() -> None:
 def test_rounded_probabilities_that_are_all_right_have_no_temperature_and_the_other_rules_are_fitted() -> None:
     p = np.array([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], [0.2, 0.8], [0.7, 0.3]])
     labels = np.array([0, 1, 0, 1, 0])
-    with pytest.raises(DataError, match="every one predicted right.*probabilities above 0.*leave the scaling out"):
+    with pytest.raises(DataError, match="every bag is predicted right.*leave the scaling out"):
         fit_scaling(Categorical(torch.from_numpy(p)), labels)
     held = predictions_of(Categorical(torch.from_numpy(np.repeat(p, 20, 0))), np.repeat(labels, 20))
     fitted = calibrate(held, false_alarms=None)
@@ -119,8 +119,8 @@ def test_scaling_of_draws_gives_a_point_estimate_and_of_another_kind_is_refused(
 @pytest.mark.parametrize(
     ("distribution", "message"),
     [
-        (Categorical(torch.tensor([[0.5, 0.5], [1.0, 0.0]])), "row 2.*a probability above 0"),
-        (Dirichlet(torch.tensor([[2.0, 2.0], [0.5, 2.0]])), "row 2.*at least 1"),
+        (Categorical(torch.tensor([[0.5, 0.5], [1.0, 0.0]])), "probability 0 for 1 label"),
+        (Dirichlet(torch.tensor([[2.0, 2.0], [0.5, 2.0]])), "alpha is below 1"),
     ],
 )
 def test_predictions_that_cannot_be_scaled_are_named(distribution: PredictiveDistribution, message: str) -> None:

@@ -239,14 +239,6 @@ def test_a_shard_that_is_missing_is_named(shards: list[Path], tmp_path: Path) ->
     assert not (tmp_path / "out").exists()
 
 
-def test_of_a_folder_that_holds_the_shards_these_are_named(shards: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(StorageError) as refused:
-        merge_predictions([shards[0].parent], tmp_path / "out")
-    assert "name those in it: " in str(refused.value) and str(shards[0]) in str(refused.value)
-    with pytest.raises(StorageError, match="make them with 'miue predict"):
-        merge_predictions([tmp_path], tmp_path / "out")
-
-
 @pytest.mark.parametrize("folders", [[], "shard-1"])
 def test_no_shard_or_one_path_in_place_of_several_is_refused(folders: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="folders: expected the folders of all shards.*pass a list of them"):

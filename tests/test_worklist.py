@@ -315,14 +315,6 @@ def test_empty_sets_are_first_also_where_a_calibration_has_no_other_rule() -> No
     assert [row["slide"] for row in made_list.rows if row["look"] == "first"] == ["s10", "s3"]
 
 
-def test_a_warning_says_where_it_is_the_empty_sets_that_make_a_list_long() -> None:
-    few, many = [3, 5], [3, 5, 6, 7]
-    assert worklist(with_sets(decided(), many, prediction_sets=SETS)).warning.endswith(
-        "a higher coverage, or the new bags differ from the calibration bags"
-    )
-    assert "coverage" not in worklist(with_sets(decided(), few, prediction_sets=SETS)).warning
-
-
 def test_a_worklist_never_puts_more_first_than_the_calibration_does(tmp_path: Path) -> None:
     bags = separable_bags(160, seed=5)
     splits = np.repeat(["train", "validation", "test"], [60, 60, 40]).tolist()

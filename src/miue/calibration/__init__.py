@@ -18,6 +18,7 @@ from miue.calibration.covariate_shift import CovariateShift
 from miue.calibration.decide import decide, match_classes
 from miue.calibration.deferral import PREFERRED_MEASURES, DeferralGoal
 from miue.calibration.false_alarms import PREFERRED_SCORES, FalseAlarmGoal
+from miue.calibration.goals import Goals, check_bags, needed_by_default
 from miue.calibration.instance_flags import (
     GUARANTEES,
     PROBABILITY,
@@ -27,7 +28,6 @@ from miue.calibration.instance_flags import (
     instance_scores,
 )
 from miue.calibration.instance_thresholds import refuse_positive_instances
-from miue.calibration.needs import Goals, check_bags, needed_by_default
 from miue.calibration.prediction_sets import SET_SCORES, PredictionSetGoal
 from miue.calibration.ranks import grouped_error_interval, grouped_error_intervals
 from miue.calibration.worklist import Worklist, limits_file, worklist, write_worklist

@@ -11,7 +11,6 @@ from jaxtyping import Float64
 
 from miue.bags.cells import one_form
 from miue.bags.classes import numbered_classes
-from miue.bags.drawing import group_by_patient
 from miue.bags.labels import Labels, read_class_names
 from miue.calibration.calibration import Calibration, CalibrationBags
 from miue.calibration.class_mix import fit_class_mix
@@ -33,15 +32,14 @@ from miue.calibration.deferral import (
     refuse_all,
 )
 from miue.calibration.false_alarms import PREFERRED_SCORES, FalseAlarmGoal, FalseAlarms, fit_false_alarms
+from miue.calibration.goals import Goals, check_bags
 from miue.calibration.instance_flags import POSTERIOR, InstanceGoal, score_names
 from miue.calibration.instance_thresholds import fit_instance_flags
-from miue.calibration.needs import Goals, check_bags
 from miue.calibration.prediction_sets import PredictionSetGoal, fit_prediction_sets
 from miue.calibration.scaling import fit_scaling
-from miue.common.errors import ConfigError, unknown_name
+from miue.common.errors import ConfigError, DataError, unknown_name
 from miue.common.text import plural
 from miue.common.values import checked
-from miue.distributions import Dirichlet
 from miue.predictions import ERROR_PROBABILITY, RESERVED, Predictions, PredictionTable
 from miue.settings import CountSettings
 
@@ -131,8 +129,9 @@ def calibrate(
     if like is not None:
         shift, new, weights = weigh_bags(held, like, bags_of_patient=bags_of_patient, seed=seed)
         shift = shift.model_copy(update={"rules_left_out": rules_left_out})
-        unstated = _unstated_patients(table.patients, like.bags) if bags_of_patient == "one" else ""
-        bags = bags.model_copy(update={"caveat": "; ".join(filter(None, (bags.caveat, str(shift), unstated)))})
+        unstated = bags.describe_missing_patients(like.bags.patients, len(like.bags)).removesuffix(".")
+        said = filter(None, (bags.caveat, str(shift), unstated if bags_of_patient == "one" else ""))
+        bags = bags.model_copy(update={"caveat": "; ".join(said)})
         fitted = _fitted(held, names, goals, bags, seed, weights, shift.largest)
         new = replace(new, labels=Labels.unknown(len(new)))
         mix = fit_class_mix(new, names)
@@ -142,25 +141,6 @@ def calibrate(
         return fitted
     flags = fit_instance_flags(predictions, instances, names, bags_of_patient=bags_of_patient)
     return fitted.model_copy(update={"instances": flags})
-
-
-def _unstated_patients(patients: np.ndarray | None, new: PredictionTable) -> str:
-    """Return what follows if new bags state no patient where calibrated patients have several bags, else "".
-
-    Args:
-        patients: of the calibration bags, where known.
-        new: the new bags.
-    """
-    if patients is None or len(np.unique(group_by_patient(patients))) == len(patients):
-        return ""
-    unknown = len(new) if new.patients is None else sum(not patient for patient in new.patients)
-    if not unknown:
-        return ""
-    return (
-        f"no patient is stated for {unknown:,} of {plural(len(new), 'new bag')}, so that each counts as a patient "
-        "of its own: if some are of one patient, weights that are right may be refused (state patients by a "
-        "table of labels)"
-    )
 
 
 def check_unseen(table: PredictionTable, *, allowed: bool = False) -> str:
@@ -194,43 +174,17 @@ def check_names(predictions: Predictions, goals: Goals) -> None:
         goals: what is asked.
 
     Raises:
-        ConfigError: the first that they lack, with the reason where an error probability is missing.
+        ConfigError: the first that they lack.
     """
     alarms = goals.false_alarms
     asked = (goals.deferral.measure if goals.deferral else None, alarms.score if alarms else None)
     known = predictions.bags.uncertainty_names
     for name in asked:
         if name is not None and name not in known:
-            raise _missing("uncertainty", name, known, predictions)
+            raise unknown_name("uncertainty", name, known)
     scores = None if predictions.instances is None else score_names(predictions.instances)
     if goals.instances is not None and scores is not None and goals.instances.score not in scores:
-        raise _missing("score of instances", goals.instances.score, scores, predictions)
-
-
-def _missing(kind: str, name: str, known: Sequence[str], predictions: Predictions) -> ConfigError:
-    reason = _without_error_probability(predictions) if name in (ERROR_PROBABILITY, POSTERIOR) else ""
-    if not reason:
-        return unknown_name(kind, name, known)
-    return ConfigError(
-        item=f"{kind} {name!r}",
-        wanted="predictions with an error probability",
-        got=f"none, since {reason}",
-        fix=f"choose another: {', '.join(sorted(known))}",
-    )
-
-
-def _without_error_probability(predictions: Predictions) -> str:
-    """Return why bags, or else instances, have no error probability; "" where nothing is known of the model."""
-    training, estimator = predictions.provenance.training, predictions.provenance.estimator
-    if training is None:
-        return ""
-    if ERROR_PROBABILITY in predictions.bags.scores:
-        return "its instances have none: the method has no negative class"
-    if training.without_error_model:
-        return f"the model has none ({training.without_error_model})"
-    if not training.validation_bags:
-        return "the model has none: it was trained without validation bags"
-    return f"it is fitted to instances of another estimator than {estimator!r}"
+        raise unknown_name("score of instances", goals.instances.score, scores)
 
 
 def _fitted(
@@ -251,10 +205,15 @@ def _fitted(
         score = goals.false_alarms.score or next(name for name in PREFERRED_SCORES if name in uncertainties)
         alarms = fit_false_alarms(uncertainties[score], score, goals.false_alarms)
     labels = table.labels.values
-    impossible = _without_temperature(table) if goals.scaling else ""
+    temperature, impossible = None, ""
+    if goals.scaling:
+        try:
+            temperature = fit_scaling(table.distribution, labels, weights)
+        except DataError as error:
+            impossible = error.got
     return Calibration(
         class_names=names,
-        scaling=fit_scaling(table.distribution, labels, weights) if goals.scaling and not impossible else None,
+        scaling=temperature,
         deferral=None if goals.deferral is None else _deferral(table, uncertainties, goals.deferral, alarms, seed),
         prediction_sets=None
         if goals.prediction_sets is None
@@ -292,19 +251,6 @@ def _deferral(
         return refuse_all(measure, goal, count, why)
     correct = table.predicted == table.labels.values
     return fit_deferral(uncertainties[measure][inside], correct[inside], measure, goal, seed)
-
-
-def _without_temperature(table: PredictionTable) -> str:
-    """Return why no temperature can be fitted, "" where one can."""
-    of_label = table.probabilities[np.arange(len(table)), table.labels.values]
-    if impossible := int((of_label <= 0).sum()):
-        return f"probability 0 for {plural(impossible, 'label')}, which no temperature mends"
-    if isinstance(table.distribution, Dirichlet) and (table.distribution.alpha < 1).any():
-        return "alpha is below 1 for some bags, so that it is no evidence + 1, which a temperature would scale"
-    some = int((table.probabilities <= 0).any(1).sum())
-    if some and (table.predicted == table.labels.values).all():
-        return f"every bag is predicted right, {some:,} of them with a probability of 0 for another class"
-    return ""
 
 
 def _class_names(names: Sequence[str], predictions: Predictions) -> tuple[str, ...]:

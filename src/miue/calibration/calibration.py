@@ -62,6 +62,23 @@ class CalibrationBags(BaseModel):
     left_out: int = 0
     caveat: str = ""
 
+    def describe_missing_patients(self, patients: Sequence[str] | np.ndarray | None, count: int) -> str:
+        """Return what follows if new bags state no patient where calibrated patients had several bags, else "".
+
+        Args:
+            patients: whose each new bag is, "" where unknown; None where none is known.
+            count: of the new bags.
+        """
+        several = self.patients is not None and (self.bags or 0) + self.left_out > self.patients
+        unknown = count if patients is None else sum(not patient for patient in patients)
+        if not several or not unknown:
+            return ""
+        return (
+            f"No patient is stated for {unknown:,} of {plural(count, 'bag')}, and patients of the calibration "
+            "have several bags. Each counts as a patient of its own, so that a false alarm is likelier than "
+            "stated if some are of one patient. State patients by a table of labels."
+        )
+
 
 class Calibration(PrintsAsTable, BaseModel):
     """Scaling, deferral, prediction sets, out-of-distribution threshold, flags; a part that is None was left out.
@@ -217,24 +234,6 @@ class Calibration(PrintsAsTable, BaseModel):
                 got=f"predictions of other weights (SHA-256 {weights_sha256})",
                 fix="calibrate again with these weights",
             )
-
-    def describe_missing_patients(self, patients: Sequence[str] | np.ndarray | None, count: int) -> str:
-        """Return what follows if new bags state no patient where calibrated patients had several bags, else "".
-
-        Args:
-            patients: whose each new bag is, "" where unknown; None where none is known.
-            count: of the new bags.
-        """
-        made = self.made_from
-        several = made.patients is not None and (made.bags or 0) + made.left_out > made.patients
-        unknown = count if patients is None else sum(not patient for patient in patients)
-        if not several or not unknown:
-            return ""
-        return (
-            f"No patient is stated for {unknown:,} of {plural(count, 'bag')}, and patients of the calibration "
-            "have several bags. Each counts as a patient of its own, so that a false alarm is likelier than "
-            "stated if some are of one patient. State patients by a table of labels."
-        )
 
     def save(self, path: Path | str) -> None:
         """Write the calibration to the file ``path``, whole or not at all; a model in that folder then lists it.

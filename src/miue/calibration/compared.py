@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from miue.bags.drawing import draw_one_of_each, group_by_patient
-from miue.common.errors import ConfigError
+from miue.common.errors import ConfigError, DataError
 from miue.predictions import DatasetShift, PredictionTable
 
 BAGS_OF_PATIENT = ("one", "all")
@@ -32,6 +32,37 @@ def compared_uncertainties(table: PredictionTable) -> Mapping[str, Float64[np.nd
     after its table was written; rounding keeps the order, so that each guarantee holds for the rounded values.
     """
     return {name: round_scores(values) for name, values in table.uncertainties().items()}
+
+
+def compared_uncertainty(
+    table: PredictionTable, name: str, item: str = "the predictions"
+) -> Float64[np.ndarray, "n"]:
+    """Return one uncertainty rounded to float32.
+
+    Args:
+        table: of bags.
+        name: of the uncertainty.
+        item: what the table is, for messages.
+
+    Raises:
+        DataError: the table does not have it, or it is not a number for some bag.
+    """
+    if name not in table.uncertainty_names:
+        raise DataError(
+            item=item,
+            wanted=f"the uncertainty {name!r}, which was calibrated",
+            got=", ".join(table.uncertainty_names),
+            fix="predict with the model that was calibrated, with all its scores",
+        )
+    values = round_scores(table.uncertainty(name))
+    if (unknown := np.isnan(values)).any():
+        raise DataError(
+            item=f"{name} of bag {str(table.bag_ids[unknown.argmax()])!r} of {item}",
+            wanted="a number",
+            got=f"NaN ({int(unknown.sum()):,} such bags)",
+            fix="mend the score, or leave these bags out",
+        )
+    return values
 
 
 def round_scores(values: np.ndarray) -> Float64[np.ndarray, "*n"]:

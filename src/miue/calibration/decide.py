@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool
 
 from miue.bags.classes import numbered_classes
 from miue.calibration.calibration import Calibration
-from miue.calibration.compared import find_shift, round_scores
+from miue.calibration.compared import compared_uncertainty, find_shift
 from miue.calibration.deferral import Deferral
 from miue.common.errors import DataError
 from miue.common.values import checked
@@ -50,7 +50,7 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
         decision[deferred] = DEFERRED
     if calibration.false_alarms is not None:
         alarm = calibration.false_alarms
-        values = _uncertainty(table, alarm.score)
+        values = compared_uncertainty(table, alarm.score)
         if calibration.deferral is not None:
             for row in np.flatnonzero((values == alarm.threshold) & (decision != DEFERRED)):
                 decision[row] = DEFERRED
@@ -95,7 +95,7 @@ def _flagged(predictions: Predictions, calibration: Calibration) -> PredictionTa
 
 def _deferred(table: PredictionTable, rule: Deferral) -> tuple[Bool[np.ndarray, "n"], np.ndarray]:
     """Return which bags are deferred to a person, and why each bag does or does not."""
-    values = _uncertainty(table, rule.measure)
+    values = compared_uncertainty(table, rule.measure)
     promise = (
         f"at most {100 * rule.max_error:g} % of the accepted bags are wrong, at confidence {rule.confidence:g}"
     )
@@ -135,24 +135,3 @@ def match_classes(predictions: Predictions, calibration: Calibration) -> tuple[s
         fix="decide on predictions of the model that was calibrated, or calibrate with the classes in "
         "the order of the model",
     )
-
-
-def _uncertainty(table: PredictionTable, name: str) -> Float64[np.ndarray, "n"]:
-    names = table.uncertainty_names
-    if name not in names:
-        raise DataError(
-            item="the predictions",
-            wanted=f"the uncertainty {name!r}, which was calibrated",
-            got=", ".join(names),
-            fix="decide on predictions of the model that was calibrated, with all its scores",
-        )
-    values = round_scores(table.uncertainty(name))
-    if np.isnan(values).any():
-        row = int(np.isnan(values).argmax())
-        raise DataError(
-            item=f"{name} of bag {str(table.bag_ids[row])!r}",
-            wanted="a number",
-            got=f"NaN ({int(np.isnan(values).sum()):,} such bags)",
-            fix="mend the score, or calibrate another one",
-        )
-    return values

@@ -58,7 +58,15 @@ def fit_instance_flags(
     whose = None if table.patients is None or bags_of_patient == "all" else group_by_patient(table.patients)[rows]
     units = np.arange(len(rows)) if whose is None else np.unique(whose.astype(str), return_inverse=True)[1]
     count = int(units.max(initial=-1)) + 1
-    check_count(goal, count, patients=whose is not None)
+    if count < goal.needed:
+        wanted = goal.needed_bags if whose is None else f"patients with {goal.needed_bags}"
+        label = "label all instances of positive bags, " if goal.guarantee == "recall" else ""
+        raise DataError(
+            item=f"flags of instances ({goal.guarantee} {goal.level:g})",
+            wanted=f"at least {goal.needed} {wanted}",
+            got=str(count),
+            fix=f"{label}add bags, ask for less, or leave the flags out",
+        )
     values, divisors = scored.losses(goal, np.bincount(units, minlength=count)[units])
     budget = exact(goal.level) * (count + 1) - goal.highest_loss
     threshold, loss = _threshold(values, divisors, budget, goal, lowest=float(scored.score.min()))
@@ -75,27 +83,6 @@ def fit_instance_flags(
         left_out=int((~chosen).sum()),
         measured=float(loss / count),
         estimator=predictions.provenance.estimator,
-    )
-
-
-def check_count(goal: InstanceGoal, count: int, *, patients: bool) -> None:
-    """Raise unless there are enough patients, or bags where patients are not known.
-
-    Raises:
-        DataError: too few.
-    """
-    if count >= goal.needed:
-        return
-    which, formula = goal.needed_bags, "⌈1 / level⌉ − 1" if goal.highest_loss == 1 else "⌈cap / level⌉ − 1"
-    unit = f"patients with {which}" if patients else which
-    raise DataError(
-        item=f"flags of instances ({goal.guarantee} {goal.level:g})",
-        wanted=f"at least {goal.needed} {unit} ({formula})",
-        got=str(count),
-        fix=("label all instances of positive bags, " if goal.guarantee == "recall" else "")
-        + "add bags, raise the level"
-        + (", lower the cap" if goal.highest_loss > 1 else "")
-        + ", or leave the flags out",
     )
 
 

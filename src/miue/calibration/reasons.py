@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Int64
 
 from miue.calibration.calibration import applied_calibration
 from miue.common.errors import ConfigError
 from miue.common.text import plural
-from miue.predictions import MEAN, Predictions, PredictionTable, distance_of
+from miue.predictions import MEAN, Predictions, PredictionTable, ValidationQuantiles, distance_of
 from miue.settings import Limits
 
 FLAGGED, DEFERRED = "called out of distribution", "deferred"
@@ -42,8 +43,7 @@ class Judgment:
     words: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class _Limit:
+class _Limit(NamedTuple):
     """A number from which a reason holds, None where it is not known, and where it is from."""
 
     value: float | int | None
@@ -62,7 +62,8 @@ def judge(predictions: Predictions, limits: Limits) -> dict[str, Judgment]:
         DEFERRED: rules is None or rules.deferral is not None,
     }
     if decisions is None or not any(deciding.values()):
-        return _by_limits(predictions, limits)
+        undecided = Judgment(NOT_CALIBRATED if rules is None else NO_RULE)
+        return {FLAGGED: undecided, DEFERRED: undecided, **_by_limits(predictions, limits)}
     if given := limits.given():
         raise ConfigError(
             item="the worklist's limits",
@@ -84,10 +85,8 @@ def judge(predictions: Predictions, limits: Limits) -> dict[str, Judgment]:
 def _empty_set(predictions: Predictions) -> Judgment:
     """Judge by the prediction sets: an empty one says that no class is probable enough."""
     decisions, rules = predictions.bags.decisions, applied_calibration(predictions.provenance)
-    if decisions is None:
-        return Judgment(NOT_CALIBRATED)
-    if decisions.prediction_sets is None:
-        return Judgment(NO_RULE)
+    if decisions is None or decisions.prediction_sets is None:
+        return Judgment(NOT_CALIBRATED if decisions is None else NO_RULE)
     sets = None if rules is None else rules.prediction_sets
     of = f" (coverage {1 - sets.error:g})" if sets is not None else ""
     most = predictions.bags.probabilities.max(1)
@@ -99,45 +98,45 @@ def _by_limits(predictions: Predictions, limits: Limits) -> dict[str, Judgment]:
     """Return what each reason says by the limits that are given, or that the validation bags of the model set."""
     table, usual = predictions.bags, predictions.provenance.validation
 
-    def source_of(quantile: float) -> str:
-        if usual is None:
-            return ""
+    def limit_of(given: float | None, of: Callable[[ValidationQuantiles], float | None], q: float) -> _Limit:
+        if given is not None or usual is None:
+            return _Limit(given, "as given")
+        source = f"the {q:.4g} quantile of the {usual.bags:,} validation bags"
         if (usual.bags + 1) * (1 - limits.quantile) < 1:  # a bag like these exceeds it more often than asked
             bags = plural(usual.bags, "validation bag")
-            return f"the most extreme of {bags}, too few for the {quantile:.4g} quantile"
-        return f"the {quantile:.4g} quantile of the {usual.bags:,} validation bags"
+            source = f"the most extreme of {bags}, too few for the {q:.4g} quantile"
+        return _Limit(of(usual), source)
 
-    def limit_of(name: str, given: float | None = None) -> _Limit:
-        if given is not None:
-            return _Limit(given, "as given")
-        value = None if usual is None else usual.uncertainty(name, limits.quantile)
-        return _Limit(value, source_of(limits.quantile))
+    def of_score(name: str, given: float | None = None) -> _Limit:
+        return limit_of(given, lambda one: one.uncertainty(name, limits.quantile), limits.quantile)
 
-    few = _Limit(limits.min_patches, "as given")
-    if few.value is None and usual is not None:
-        few = _Limit(usual.size(1 - limits.quantile), source_of(1 - limits.quantile))
-    calibrated = applied_calibration(predictions.provenance) is not None
-    undecided = Judgment(NO_RULE if calibrated else NOT_CALIBRATED)
+    share = 1 - limits.quantile
     least = None if limits.min_probability is None else 1 - limits.min_probability
+    few = limit_of(limits.min_patches, lambda one: one.size(share), share)
     return {
-        FLAGGED: undecided,
-        DEFERRED: undecided,
         EMPTY: _empty_set(predictions),
-        BETWEEN: _between_classes(table, limit_of("least_confidence", least)),
-        UNSURE: _model_unsure(table, limit_of("mutual_information", limits.max_epistemic)),
-        FAR: _far_from_training(table, limits.max_distance, limit_of),
+        BETWEEN: _between_classes(table, of_score("least_confidence", least)),
+        UNSURE: _model_unsure(table, of_score("mutual_information", limits.max_epistemic)),
+        FAR: _far_from_training(table, limits.max_distance, of_score),
         FEW: _few_instances(count_instances(predictions), few),
     }
+
+
+def _beyond(
+    reason: str, limit: _Limit, begins: str, beyond: Bool[np.ndarray, "n"], numbers: Iterable[str]
+) -> Judgment:
+    """Return the judgment of the slides beyond a limit, with the number of each."""
+    return Judgment(f"{begins}, {limit.source}", beyond, [f"{reason} ({number})" for number in numbers])
 
 
 def _between_classes(table: PredictionTable, limit: _Limit) -> Judgment:
     """Judge by the probability of the predicted class, of which ``limit`` is one minus the least."""
     if limit.value is None:
         return Judgment(NO_LIMIT)
-    most = table.probabilities.max(1)
-    words = [f"{BETWEEN} (probability {_compared(p, '<', 1 - limit.value)})" for p in most]
-    begins = f"the predicted class has a probability below {1 - limit.value:.4g}, {limit.source}"
-    return Judgment(begins, 1 - most > limit.value, words)
+    most, least = table.probabilities.max(1), 1 - limit.value
+    numbers = (f"probability {_compared(p, '<', least)}" for p in most)
+    begins = f"the predicted class has a probability below {least:.4g}"
+    return _beyond(BETWEEN, limit, begins, 1 - most > limit.value, numbers)
 
 
 def _model_unsure(table: PredictionTable, limit: _Limit) -> Judgment:
@@ -147,9 +146,9 @@ def _model_unsure(table: PredictionTable, limit: _Limit) -> Judgment:
     if limit.value is None:
         return Judgment(NO_LIMIT)
     values = table.uncertainty("mutual_information")
-    words = [f"{UNSURE} (mutual information {_compared(v, '>', limit.value)} nats)" for v in values]
-    begins = f"mutual information above {limit.value:.4g} nats, {limit.source}"
-    return Judgment(begins, values > limit.value, words)
+    numbers = (f"mutual information {_compared(v, '>', limit.value)} nats" for v in values)
+    begins = f"mutual information above {limit.value:.4g} nats"
+    return _beyond(UNSURE, limit, begins, values > limit.value, numbers)
 
 
 def _far_from_training(
@@ -162,14 +161,14 @@ def _far_from_training(
     distance = np.asarray(table.scores[name])
     limit = limit_of(name, given)
     if limit.value is None and len(table) >= FEWEST:
-        limit = _far_from(distance)
+        middle = float(np.median(distance))
+        spread = float(np.median(np.abs(distance - middle)))
+        limit = _Limit(middle + 5 * spread, "the median of these bags plus five median absolute deviations")
     if limit.value is None:
         return Judgment(f"{NO_LIMIT}; there are fewer than {FEWEST} bags to compare with each other")
     sides = _unlike(table, lambda score: limit_of(score, None).value)
-    words = [
-        f"{FAR} ({name} {_compared(v, '>', limit.value)}{side})" for v, side in zip(distance, sides, strict=True)
-    ]
-    return Judgment(f"{name} above {limit.value:.4g}, {limit.source}", distance > limit.value, words)
+    numbers = [f"{name} {_compared(v, '>', limit.value)}{side}" for v, side in zip(distance, sides, strict=True)]
+    return _beyond(FAR, limit, f"{name} above {limit.value:.4g}", distance > limit.value, numbers)
 
 
 def _compared(value: float, sign: str, limit: float) -> str:
@@ -189,8 +188,8 @@ def _few_instances(counts: Int64[np.ndarray, "n"] | None, limit: _Limit) -> Judg
     if limit.value is None:
         return Judgment(NO_LIMIT)
     least = f"{limit.value:,.1f}".removesuffix(".0")
-    words = [f"{FEW} ({n:,} < {least})" for n in counts]
-    return Judgment(f"fewer than {least} instances, {limit.source}", counts < limit.value, words)
+    numbers = (f"{n:,} < {least}" for n in counts)
+    return _beyond(FEW, limit, f"fewer than {least} instances", counts < limit.value, numbers)
 
 
 def _unlike(table: PredictionTable, limit_of: Callable[[str], float | None]) -> list[str]:
@@ -206,21 +205,12 @@ def _unlike(table: PredictionTable, limit_of: Callable[[str], float | None]) -> 
     return sides
 
 
-def _far_from(distance: Float64[np.ndarray, "n"]) -> _Limit:
-    middle = float(np.median(distance))
-    spread = float(np.median(np.abs(distance - middle)))
-    return _Limit(middle + 5 * spread, "the median of these bags plus five median absolute deviations")
-
-
 def distance_name(table: PredictionTable) -> str | None:
     """Return the bags' distance to the training data, the mean before the high quantile."""
-    names = sorted(table.scores, key=lambda name: (_order(name), not name.endswith(MEAN), name))
-    return next((name for name in names if distance_of(name, names)), None)
-
-
-def _order(name: str) -> int:
     first = ("combined", "knn")
-    return next((place for place, kind in enumerate(first) if name.startswith(kind)), len(first))
+    place = {name: next((i for i, kind in enumerate(first) if name.startswith(kind)), 2) for name in table.scores}
+    names = sorted(table.scores, key=lambda name: (place[name], not name.endswith(MEAN), name))
+    return next((name for name in names if distance_of(name, names)), None)
 
 
 def count_instances(predictions: Predictions) -> Int64[np.ndarray, "n"] | None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from miue.calibration.covariate_shift import effective_sample_size
 from miue.common.errors import DataError
+from miue.common.text import plural
 from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
 
 COLDEST, HOTTEST = 0.05, 20.0
@@ -95,26 +96,14 @@ def fit_scaling(
         DataError: a label has probability zero, or, where smoothed labels are needed, any class has; or alpha is
             below 1.
     """
+    if why := _no_temperature(distribution, labels):
+        fix = "give unrounded probabilities, or leave the scaling out"
+        raise DataError(item="the temperature", wanted="bags that bound it", got=why, fix=fix)
     targets = torch.from_numpy(labels)
     exact = torch.nn.functional.one_hot(targets, distribution.num_classes).double()
     before = _loss(distribution, exact, weights)(0.0)
-    if not np.isfinite(before):
-        of_label = distribution.probabilities.gather(1, targets.unsqueeze(1))
-        raise DataError(
-            item=f"row {int((of_label <= 0).flatten().nonzero()[0]) + 1}",
-            wanted="a probability above 0 for its label",
-            got="0, which no temperature mends",
-            fix="give unrounded probabilities, or leave the scaling out",
-        )
     separable = bool((distribution.predicted == targets).all())
     loss = _loss(distribution, _smoothed(exact) if separable else exact, weights)
-    if not np.isfinite(loss(0.0)):
-        raise DataError(
-            item="the calibration bags, every one predicted right",
-            wanted="probabilities above 0, since smoothed labels are fitted to",
-            got="0 for a class",
-            fix="give unrounded probabilities, or leave the scaling out",
-        )
     best = _minimum(loss)
     if best < 0 and not separable:
         count = len(labels) if weights is None else effective_sample_size(weights)
@@ -133,6 +122,19 @@ def fit_scaling(
     )
 
 
+def _no_temperature(distribution: PredictiveDistribution, labels: Int64[np.ndarray, "n"]) -> str:
+    """Return why no temperature can be fitted, "" where one can."""
+    probabilities, targets = distribution.probabilities, torch.from_numpy(labels)
+    if impossible := int((probabilities.gather(1, targets.unsqueeze(1)) <= 0).sum()):
+        return f"probability 0 for {plural(impossible, 'label')}, which no temperature mends"
+    if isinstance(distribution, Dirichlet) and (distribution.alpha < 1).any():
+        return "alpha is below 1 for some bags, so that it is no evidence + 1, which a temperature would scale"
+    some = int((probabilities <= 0).any(1).sum())
+    if some and (distribution.predicted == targets).all():
+        return f"every bag is predicted right, {some:,} of them with a probability of 0 for another class"
+    return ""
+
+
 def _smoothed(targets: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
     """Return Laplace's rule of succession for each class in place of certainty."""
     counts = (targets @ targets.sum(0)).unsqueeze(1)  # of each bag's class
@@ -147,7 +149,7 @@ def _loss(
     """Return the mean cross-entropy with ``targets`` as a function of log T."""
     dirichlet = isinstance(distribution, Dirichlet)
     values = (
-        _log_evidence(distribution) if isinstance(distribution, Dirichlet) else distribution.probabilities.log()
+        (distribution.alpha - 1).log() if isinstance(distribution, Dirichlet) else distribution.probabilities.log()
     )
 
     def loss(log_temperature: float) -> float:
@@ -174,17 +176,3 @@ def _minimum(loss: Callable[[float], float]) -> float:
     bounds = (float(grid[index - 1]), float(grid[index + 1]))
     minimum = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-9})
     return float(minimum.x)
-
-
-def _log_evidence(distribution: Dirichlet) -> Float[Tensor, "n C"]:
-    evidence = distribution.alpha - 1
-    low = (evidence < 0).any(-1)
-    if low.any():
-        row = int(low.nonzero()[0])
-        raise DataError(
-            item=f"row {row + 1} of alpha",
-            wanted="evidence + 1, at least 1",
-            got=str(distribution.alpha[row].tolist()),
-            fix="leave the scaling out; a Dirichlet that is not evidence + 1 has no evidence to scale",
-        )
-    return evidence.log()

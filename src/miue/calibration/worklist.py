@@ -13,7 +13,15 @@ from jaxtyping import Bool, Int64
 from miue.bags.classes import numbered_classes
 from miue.calibration.calibration import applied_calibration, describe_flags
 from miue.calibration.false_alarms import PREFERRED_SCORES
-from miue.calibration.reasons import DEFERRED, EMPTY, FLAGGED, REASONS, count_instances, distance_name, judge
+from miue.calibration.reasons import (
+    DEFERRED,
+    EMPTY,
+    FLAGGED,
+    REASONS,
+    count_instances,
+    distance_name,
+    judge,
+)
 from miue.common.errors import StorageError
 from miue.common.files import atomic_file, json_text, read_json
 from miue.common.tables import write_rows
@@ -63,22 +71,10 @@ class Worklist:
     @property
     def advice(self) -> str:
         """Why too many slides may be first, and what to do; empty where few are."""
-        most = TOO_MANY * len(self.rows)
-        if self._first <= most:
+        if self._first <= TOO_MANY * len(self.rows):
             return ""
-        calibrated = bool({FLAGGED, DEFERRED, EMPTY} & set(self.judged))
-        empty = sum(row["reason"].startswith(EMPTY) for row in self.rows)  # and first for no other reason
-        if calibrated and self._first - empty <= most:
-            return (
-                "many prediction sets are empty, as where a model is right more often than the coverage that was "
-                "asked for: calibrate with a higher coverage, or the new bags differ from the calibration bags"
-            )
-        if calibrated:
-            return "the new bags may differ from the calibration bags, or the calibration accepts few bags at all"
-        return (
-            "these bags may differ from the validation bags, or the limits do not suit them; "
-            "a calibration sets limits with a stated guarantee"
-        )
+        of = "calibration" if {FLAGGED, DEFERRED, EMPTY} & set(self.judged) else "validation"
+        return f"these bags may differ from the {of} bags, or the limits do not suit them"
 
 
 @checked()

@@ -19,9 +19,8 @@ from miue.common.outputs import refuse_existing
 from miue.common.text import OUTPUT, RULES, is_or_are, plural, say, say_json
 
 if TYPE_CHECKING:
-    from miue.calibration import Calibration
-    from miue.calibration.needs import Goals
-    from miue.predictions.folder import Predictions
+    from miue.calibration import Calibration, Goals
+    from miue.predictions import Predictions
     from miue.settings import CalibrateSettings, LoadSettings, RunRuleSettings, TableSettings
 
 
@@ -81,9 +80,8 @@ def calibrate(
 
     Example: miue calibrate run store --max-error 0.05
     """
-    from miue.calibration import CalibrationBags
+    from miue.calibration import CalibrationBags, Goals
     from miue.calibration import calibrate as calibrate_on
-    from miue.calibration.needs import Goals
     from miue.common.locks import locked
 
     if out is not None:

@@ -236,7 +236,7 @@ def merge(
     Example: miue merge shards/* --out predictions
     """
     from miue.model.shards import merge_predictions
-    from miue.predictions.folder import check_table_format
+    from miue.predictions import check_table_format
 
     refuse_existing(out, PREDICTIONS, overwrite=overwrite)
     if table_format is not None:

@@ -65,5 +65,5 @@ def warn_of_shift(predictions: Predictions) -> None:
     if shift:
         say(f"Warning: {shift}. {shift.meaning}: {ADVICE[shift.weighted]}.", err=True)
         calibration, table = applied_calibration(predictions.provenance), predictions.bags
-        if calibration and (note := calibration.describe_missing_patients(table.patients, len(table))):
+        if calibration and (note := calibration.made_from.describe_missing_patients(table.patients, len(table))):
             say(f"Note: {note}", err=True)

@@ -140,14 +140,14 @@ def read_distribution(columns: Mapping[str, np.ndarray], name: str, prefix: str 
     values = np.stack([read_numbers(columns[column], column, name) for column in of_classes], 1)
     if len(of_classes) == 1:
         values = np.hstack([_complement(values), values])
-    tensor = torch.from_numpy(values if kind == "alpha" else _mend_rounding(values))
+    parameters = torch.from_numpy(values if kind == "alpha" else _mend_rounding(values))
     expected = f"{prefix}expected_entropy"
     try:
         if kind == "alpha":
-            return Dirichlet(tensor)
+            return Dirichlet(parameters)
         if expected not in columns:
-            return Categorical(tensor)
-        return Draws(tensor, torch.from_numpy(read_numbers(columns[expected], expected, name)))
+            return Categorical(parameters)
+        return Draws(parameters, torch.from_numpy(read_numbers(columns[expected], expected, name)))
     except DataError as error:
         in_table = re.sub(r"^row (\d+)", lambda match: row_name(name, int(match[1])), error.item)
         raise error.replaced(item=f"table {name!r}, {in_table}") from error

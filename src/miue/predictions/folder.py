@@ -276,10 +276,24 @@ class PredictionStream:
             return predictions
         with atomic_folder(Path(path), PREDICTIONS, overwrite=overwrite) as folder:
             with PartWriter(folder / FOLDER) as writer:
-                bags = _joined(_written(_each_bag_once(self._take()), writer))
+                bags = _joined(self._write_instances(writer))
             predictions = self._of_bags(bags)
             predictions.write_bags(folder, writer.parts)
         return replace(predictions, instances=StoredInstances(Path(path) / FOLDER, writer.parts))
+
+    def _write_instances(self, writer: PartWriter) -> Iterator[PredictionTable]:
+        """Write the instances, and yield the bags as they come.
+
+        Raises:
+            DataError: a bag is there twice.
+        """
+        seen: set[str] = set()
+        for of_bags, of_instances in self._take():
+            ids = of_bags.bag_ids.tolist()
+            check_ids([*seen.intersection(ids), *ids])
+            seen.update(ids)
+            writer.add(of_instances)
+            yield of_bags
 
     def _take(self) -> Iterator[tuple[PredictionTable, PredictionTable]]:
         """Return the batches.
@@ -301,15 +315,6 @@ class PredictionStream:
         return self.complete(Predictions(PredictionTable.concatenate(tables), None, self.provenance))
 
 
-def _written(
-    batches: Iterator[tuple[PredictionTable, PredictionTable]], writer: PartWriter
-) -> Iterator[PredictionTable]:
-    """Write the instances, and yield the bags."""
-    for of_bags, of_instances in batches:
-        writer.add(of_instances)
-        yield of_bags
-
-
 def _joined(tables: Iterable[PredictionTable]) -> list[PredictionTable]:
     """Return the same rows in fewer tables.
 
@@ -318,22 +323,6 @@ def _joined(tables: Iterable[PredictionTable]) -> list[PredictionTable]:
     """
     rest = iter(tables)
     return [PredictionTable.concatenate(some) for some in iter(lambda: list(islice(rest, TABLES_JOINED)), [])]
-
-
-def _each_bag_once(
-    batches: Iterator[tuple[PredictionTable, PredictionTable]],
-) -> Iterator[tuple[PredictionTable, PredictionTable]]:
-    """Yield the batches as they come.
-
-    Raises:
-        DataError: a bag of one is there twice, or was in another before.
-    """
-    seen: set[str] = set()
-    for of_bags, of_instances in batches:
-        ids = of_bags.bag_ids.tolist()
-        check_ids([*seen.intersection(ids), *ids])
-        seen.update(ids)
-        yield of_bags, of_instances
 
 
 def columns_sha256(columns: Mapping[str, np.ndarray], names: Sequence[str], table: str) -> str:

@@ -165,25 +165,17 @@ def _to_arrow(table: PredictionTable, bags: dict[str, int]) -> Any:
     """Return the columns of a part; those of which nothing is known are left out."""
     numbers = np.repeat(np.arange(len(bags), dtype=np.int32), list(bags.values()))
     columns: dict[str, Any] = {"bag_id": pa.DictionaryArray.from_arrays(numbers, list(bags))}
-    if table.instance is not None:
-        columns["instance"] = table.instance
-    if table.coords is not None and table.coords.known.any():
-        columns.update(
-            {
-                axis: pa.array(v, mask=~table.coords.known)
-                for axis, v in zip("xy", table.coords.values.T, strict=True)
-            }
-        )
-    if table.labels.known.any():
-        columns["label"] = pa.array(table.labels.values, mask=~table.labels.known)
-    if table.is_ood.known.any():
-        columns["is_ood"] = pa.array(table.is_ood.values, mask=~table.is_ood.known)
-    if (table.ood_sets != "").any():
-        columns["ood_set"] = pa.array(table.ood_sets, pa.string())
-    for name, values in parameter_columns(table.distribution).items():
+    is_known = {
+        "instance": True,
+        **dict.fromkeys("xy", table.coords is not None and table.coords.known.any()),
+        "label": table.labels.known.any(),
+        "is_ood": table.is_ood.known.any(),
+        "ood_set": (table.ood_sets != "").any(),
+    }
+    columns |= {name: column for name, column in table.known_columns().items() if is_known[name]}
+    scores = {uncertainty_column(name): values for name, values in table.scores.items()}
+    for name, values in {**parameter_columns(table.distribution), **scores}.items():
         columns[name] = _smallest(values)
-    for name, values in table.scores.items():
-        columns[uncertainty_column(name)] = _smallest(values)
     if table.flagged is not None:
         columns["flagged"] = table.flagged
     return pa.table(columns)

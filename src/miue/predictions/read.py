@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from miue.bags.arrays import check_ids
 from miue.bags.cells import one_form, row_name
@@ -26,9 +26,8 @@ from miue.common.errors import (
     one_of_two,
 )
 from miue.common.folder_kinds import EMPTY_SHARD
-from miue.common.settings import Location, Names, Settings
 from miue.common.tables import read_columns, read_header
-from miue.common.text import LABELS, plural
+from miue.common.text import plural
 from miue.common.values import checked
 from miue.predictions.columns import classes_of_labels, recognize_columns, unread_columns
 from miue.predictions.decode import TEXT, decode
@@ -45,17 +44,6 @@ from miue.predictions.parts import AGAIN, FOLDER, MAIN, check_folder
 from miue.predictions.provenance import Provenance
 from miue.predictions.stored_instances import StoredInstances
 from miue.predictions.table import PredictionTable
-
-
-class TableSettings(Settings):
-    """What is said of predictions that are a table."""
-
-    heading = LABELS
-
-    instances: Location | None = Field(
-        default=None, description="Instance table of any tool, where the predictions are a bag table."
-    )
-    classes: Names = Field(default=(), description="Classes in order; the first is the negative one.")
 
 
 @checked()
@@ -100,7 +88,8 @@ def read_predictions(
             fix="merge it with the other shards of this prediction",
         )
     if (path / "store.json").exists() or not ((path / MAIN).exists() or (path / BAGS).exists()):
-        raise not_a_folder(path, "predictions: a folder with bags.csv, or a table")
+        wanted = "predictions: a folder with bags.csv, or a table"
+        raise not_a_folder(path, wanted, "predict bags with a model" if path.is_dir() else "check the path")
     if not (path / MAIN).exists() and not (path / FOLDER).exists():
         table = next((path / name for name in INSTANCES if (path / name).exists()), None)
         return _read_tables(path / BAGS, table, classes, {}, {})
@@ -172,7 +161,8 @@ def _read_tables(
     check_ids(of_bags.bag_ids.astype(str).tolist())
     check_names_given(words, of_bags.distribution.num_classes, repr(str(bags)))
     if instances is not None:
-        names, _, *about[instances.name] = _recognize(instances, words, instance_columns)
+        names, _, renamed, unread = _recognize(instances, words, instance_columns)
+        about[instances.name] = (renamed, "", unread)
         of_instances = read_table(instances, words, names)
         _check_instances(of_instances, of_bags.distribution.num_classes, str(instances))
     read = _joined(of_bags, of_instances, Provenance(classes=words), str(instances))

@@ -275,6 +275,21 @@ class PredictionTable(PrintsAsTable):
             **self.columns.subset(rows).columns(),
         )
 
+    def known_columns(self) -> dict[str, Any]:
+        """Return positions, labels and out-of-distribution flags as columns of pyarrow, null where unknown."""
+        import pyarrow as pa
+
+        columns: dict[str, Any] = {}
+        if self.instance is not None:
+            columns["instance"] = self.instance
+        if self.coords is not None:
+            places = zip("xy", self.coords.values.T, strict=True)
+            columns.update({axis: pa.array(values, mask=~self.coords.known) for axis, values in places})
+        columns["label"] = pa.array(self.labels.values, mask=~self.labels.known)
+        columns["is_ood"] = pa.array(self.is_ood.values, mask=~self.is_ood.known)
+        columns["ood_set"] = pa.array(self.ood_sets, pa.string())
+        return columns
+
     def to_arrow(self) -> Any:
         """Return the table as it is written (a pyarrow table)."""
         import pyarrow as pa
@@ -287,14 +302,7 @@ class PredictionTable(PrintsAsTable):
             columns["patch_size"] = self.patch_sizes
         if self.training_parts is not None and any(self.training_parts):
             columns["training_part"] = pa.array(self.training_parts, pa.string())
-        if self.instance is not None:
-            columns["instance"] = self.instance
-        if self.coords is not None:
-            places = zip("xy", self.coords.values.T, strict=True)
-            columns.update({axis: pa.array(values, mask=~self.coords.known) for axis, values in places})
-        columns["label"] = pa.array(self.labels.values, mask=~self.labels.known)
-        columns["is_ood"] = pa.array(self.is_ood.values, mask=~self.is_ood.known)
-        columns["ood_set"] = pa.array(self.ood_sets, pa.string())
+        columns |= self.known_columns()
         if dirichlet:
             columns |= parameter_columns(self.distribution)
         for c, probability in enumerate(self.probabilities.T):

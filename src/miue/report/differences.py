@@ -15,7 +15,6 @@ from miue.evaluation.intervals import percentile_intervals
 from miue.report.runs import Run
 from miue.report.tables import Cell, Column, Table, metric_column
 
-MOST_LISTED = 2  # methods of which a sentence has the difference with its interval; of more it has the names
 OF_ERRORS = ("confidence", "errors")
 MEANS = ("balanced_accuracy", "ue")  # of metrics that are compared themselves
 ROUNDING = 1e-12  # of a difference
@@ -126,52 +125,23 @@ def compare_methods(differences: Sequence[Difference]) -> list[str]:
 
 
 def _compare_many(key: str, measured: Sequence[Difference], apart: Sequence[Difference]) -> str:
-    """Return which methods are best in a metric, and those from which their difference can be shown."""
-    worse = Counter[str]()
-    column = metric_column(key, {})
+    """Return which methods are best in a metric, and those from which all of them can be shown to differ."""
+    worse, column = Counter[str](), metric_column(key, {})
     for one in measured:
         if _differs(key, one):
             worse[one.reference if column.is_better(one.values[key][0]) else one.method] += 1
-    best = min(list_methods(measured), key=lambda name: worse[name])
-    ties = [one for one in measured if best in (one.method, one.reference) and not _differs(key, one)]
-    if ties:
-        return _best_together(key, list_methods(ties), apart)
-    others = [one if one.method == best else one.reverse() for one in apart if best in (one.method, one.reference)]
-    text = f"{_metric_name(key)}: {best} is best"
-    if len(others) > MOST_LISTED:
-        text += f", and better than {_listed([one.reference for one in others])}"
-    elif others:
-        text += f", and better than {_listed([_by_how_much(key, one) for one in others])}"
-    return _sentence(text, len(apart) - len(others), has_others=bool(others))
-
-
-def _best_together(key: str, best: Sequence[str], apart: Sequence[Difference]) -> str:
-    """Return that methods are best in a metric with the same value, and those that differ from each of them."""
-    beaten = Counter(
-        name
-        for one in apart
-        for name, other in ((one.method, one.reference), (one.reference, one.method))
-        if name not in best and other in best
+    first = min(list_methods(measured), key=lambda name: worse[name])
+    same = [one for one in measured if first in (one.method, one.reference) and not _differs(key, one)]
+    best = list_methods(same) or [first]
+    pairs = Counter(frozenset((one.method, one.reference)) for one in apart)
+    others = [one for one in list_methods(apart) if all(pairs[frozenset((one, name))] for name in best)]
+    text = (
+        f"{_metric_name(key)}: {_listed(best)} {'is best' if len(best) == 1 else 'are best, with the same value'}"
     )
-    others = [name for name in list_methods(apart) if beaten[name] == len(best)]
-    text = f"{_metric_name(key)}: {_listed(best)} are best, with the same value"
-    if others:
-        text += f", and {'both' if len(best) == 2 else 'all'} better than {_listed(others)}"
-    return _sentence(text, len(apart) - len(best) * len(others), has_others=bool(others))
-
-
-def _sentence(text: str, more: int, *, has_others: bool) -> str:
-    """Return a sentence on the best, with how many more pairs of methods differ than those that it lists."""
-    if more:
-        pairs = f"{more} {'other ' if has_others else ''}{'pair differs' if more == 1 else 'pairs differ'}"
-        text += f"; {pairs}" if has_others else f", but not shown to be; {pairs}"
+    text += f", and better than {_listed(others)}" if others else ", but not shown to be"
+    if more := len(apart) - len(best) * len(others):
+        text += f"; {more} {'other ' if others else ''}{'pair differs' if more == 1 else 'pairs differ'}"
     return f"{text[0].upper()}{text[1:]}."
-
-
-def _by_how_much(key: str, one: Difference) -> str:
-    value, interval = one.values[key]
-    low, high = sorted((abs(interval.low or 0.0), abs(interval.high or 0.0)))
-    return f"{one.reference} by {_shown(key, abs(value))}{_unit(key)} ({_shown(key, low)} to {_shown(key, high)})"
 
 
 def _differs(key: str, one: Difference) -> bool:

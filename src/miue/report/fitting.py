@@ -110,7 +110,7 @@ def fitted_page(
             if pictures < DETAIL[0][1]:
                 shown = f"at most {pictures} pictures" if pictures else "no pictures"
                 fewer = f"{shown} of each bag are shown instead of {DETAIL[0][1]}"
-                notes.append(f"To stay below {max_mb:g} MB, {fewer}. A higher --max-mb shows more.")
+                notes.append(f"To stay below {max_mb:g} MB, {fewer}. A higher limit shows more.")
             if pictures:
                 step = track(f"pictures, {pictures} of each bag", len(rows))
                 data["pictures"] = instance_strips(inside.instances, store, rows, per_bag=pictures, step=step)
@@ -121,9 +121,9 @@ def fitted_page(
     tenths = ceil(10 * size / MEGABYTE)  # rounded up: a size above the limit never reads as the limit
     raise ConfigError(
         item="the report",
-        wanted=f"at most {max_mb:g} MB (--max-mb, in Python max_mb)",
+        wanted=f"at most {max_mb:g} MB",
         got=f"{tenths / 10:.1f} MB for {bags} and {sets} of predictions without any instance",
-        fix=f"pass --max-mb {int(size / MEGABYTE) + 1}, or report fewer predictions at a time",
+        fix=f"pass max_mb={int(size / MEGABYTE) + 1}, or report fewer predictions at a time",
     )
 
 
@@ -131,7 +131,7 @@ def _left_out(totals: Int64[np.ndarray, "B"], cap: int, max_mb: float) -> list[s
     hidden, bags = int(np.maximum(totals - cap, 0).sum()), int((totals > cap).sum())
     if not hidden:
         return []
-    because, remedy = (f"To stay below {max_mb:g} MB, at", " A higher --max-mb shows more.")
+    because, remedy = (f"To stay below {max_mb:g} MB, at", " A higher limit shows more.")
     if cap == DETAIL[0][0]:  # the limit of any page
         because, remedy = "At", ""
     return [

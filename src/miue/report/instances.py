@@ -24,7 +24,7 @@ from miue.report.summaries import packed
 
 TILE = 40  # pixels at most, of an instance's longer side
 GRAYS = 16  # levels kept of a gray picture
-OTHER_STORE = "pass the store that was predicted (--store, in Python store)"
+OTHER_STORE = "pass the store that was predicted"
 
 
 @dataclass(frozen=True)

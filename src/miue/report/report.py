@@ -85,7 +85,7 @@ def write_report(
         check_dataset(store, "store")
     if names and len(names) != len(sources):
         wanted, fix = f"one for each of {len(sources)} predictions", "name all or none"
-        raise ConfigError(item="--name (in Python names)", wanted=wanted, got=str(len(names)), fix=fix)
+        raise ConfigError(item="names", wanted=wanted, got=str(len(names)), fix=fix)
     comparison = compare(named_runs(sources, names), store.class_names if store else ())
     shared, classes = comparison.shared, comparison.class_names
     inside = look_inside(comparison, store, max_mb)

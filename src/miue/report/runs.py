@@ -117,7 +117,7 @@ def named_runs(found: Sequence[tuple[str, Predictions]], names: Sequence[str] = 
             item=f"predictions named {title!r}",
             wanted="different seeds under one name",
             got=f"{count} with {f'seed {seed}' if seed else 'no seed'}",
-            fix="leave out a double, or pass a different --name for each",
+            fix="leave out a double, or pass a different name for each",
         )
     return tuple(Run(t, s, f[0], f[1]) for t, s, f in zip(titles, seeds, found, strict=True))
 
@@ -208,7 +208,7 @@ def _one_order(named: Sequence[tuple[Run, tuple[str, ...]]]) -> str:
     of_models = dict.fromkeys(names for run, names in named if run.predictions.provenance.weights_sha256)
     order = next(iter(of_models or orders))
     if len(of_models) > 1:
-        return "train the models with the same --classes"
+        return "train the models with the same classes in one order"
     return f"the classes are the same in another order; name it for the tables: {quoted_order(order)}"
 
 
@@ -277,8 +277,8 @@ def notes_on_content(runs: Sequence[Run]) -> list[str]:
     if not any(table.labels.known.any() for table in bags):
         notes.append(
             "No bag has a label, so nothing can be said about errors: class metrics, the reliability diagram and "
-            "the risk–coverage curve are missing. To see them, pass the labels to 'miue predict' with --labels "
-            "TABLE, or fill the column 'label' of the bag table."
+            "the risk–coverage curve are missing. To see them, predict with labels, or fill the column 'label' of "
+            "the bag table."
         )
     flags = OodFlags.concatenate([table.is_ood for table in bags])
     missing = "so OOD detection cannot be measured"
@@ -297,7 +297,7 @@ def notes_on_content(runs: Sequence[Run]) -> list[str]:
         shift, table = run.predictions.provenance.dataset_shift, run.predictions.instances
         if shift:
             patients, count = run.predictions.bags.patients, len(run.predictions.bags)
-            unknown = run.rules.describe_missing_patients(patients, count) if run.rules else ""
+            unknown = run.rules.made_from.describe_missing_patients(patients, count) if run.rules else ""
             notes.append(" ".join(filter(None, (f"{run.title}: {shift}. {shift.meaning}.", unknown))))
         if table is None:
             notes.append(f"{run.title} has no predictions of instances.")

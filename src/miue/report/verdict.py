@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from miue.bags.classes import names_or_numbers
-from miue.calibration import Calibration, count_patients, describe_negative_class, needed_by_default
+from miue.calibration import PARTS, Calibration, count_patients, describe_negative_class, needed_by_default
 from miue.common.errors import first_few
 from miue.common.text import is_or_are, plural
 from miue.evaluation import DecisionEvaluation, Interval, LevelEvaluation, Metric
@@ -22,8 +22,8 @@ from miue.report.runs import Run
 
 SETS = 3  # out-of-distribution sets in the verdict; the table of metrics has all
 NO_LABELS = (
-    "No label is known, so accuracy, calibration and error detection cannot be measured; labels (miue predict "
-    "--labels TABLE) would add them."
+    "No label is known, so accuracy, calibration and error detection cannot be measured; predictions with "
+    "labels would add them."
 )
 
 
@@ -242,20 +242,8 @@ def _accepted_without_class(decisions: Decisions) -> str:
 
 def guarantees(rules: Calibration) -> list[str]:
     """Return what a calibration promises, a sentence for each of its rules."""
-    deferral, sets, alarms = rules.deferral, rules.prediction_sets, rules.false_alarms
-    texts = []
-    if deferral is not None:
-        refused = "; no threshold passed its tests, so that every bag is deferred" if deferral.refused else ""
-        confidence = f"at confidence {deferral.confidence:g}"
-        texts.append(f"selective risk at most {deferral.max_error:g}, {confidence}{refused}")
-    if sets is not None:
-        of = "of each class" if sets.per_class else "over all bags"
-        texts.append(f"prediction sets with coverage of at least {1 - sets.error:g}, {of}")
-    if alarms is not None:
-        sure = "on average" if alarms.confidence is None else f"at confidence {alarms.confidence:g}"
-        texts.append(f"false alarms at most {alarms.rate:g}, {sure}")
-    if rules.instances is not None:
-        texts.append(f"flags of instances ({rules.instances.rule}): {rules.instances.promise}")
+    parts = {title: getattr(rules, name) for name, title in PARTS.items() if name != "scaling"}
+    texts = [f"{title}: {part.promise}" for title, part in parts.items() if part is not None]
     return [*texts, *([f"but {rules.made_from.caveat}"] if rules.made_from.caveat else [])]
 
 

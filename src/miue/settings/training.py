@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, Strict, field_validator
+from pydantic import ConfigDict, Field, Strict
 
-from miue.common.errors import out_of_range, unknown_name
 from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS
 from miue.common.settings import Settings, for_python
 from miue.common.tasks.settings import ComputeSettings
 from miue.common.text import MODEL, TRAINING
-from miue.common.values import Augmentation, Option, Precision, several
+from miue.common.values import Augmentation, Option, Precision
 from miue.settings.bags import VALIDATION_SHARE
 
 DEFAULT_NETWORK, DEFAULT_METHOD, DEFAULT_ENCODER = "attention", "mirel", "auto"
@@ -32,22 +31,6 @@ OTHER_NAMES = {
     "random_state": "seed",
 }
 """Settings and options by what other tools call them, for messages."""
-
-TRAINER_OPTIONS = (
-    "accumulate_grad_batches",
-    "benchmark",
-    "detect_anomaly",
-    "deterministic",
-    "gradient_clip_algorithm",
-    "gradient_clip_val",
-    "limit_train_batches",
-    "log_every_n_steps",
-)
-"""Arguments of Lightning's Trainer that may be given; all others decide what miue decides itself: epochs, devices,
-validation, checkpoints, and the precision of float32 that evidence needs."""
-
-WITHOUT_UPDATES = ("accumulate_grad_batches", "limit_train_batches")
-"""Those with which there is no update where they are 0; Lightning then ends without a word, or in an error."""
 
 BY_SIZE = "; by default by the size of the data"
 Count = Annotated[int, Field(ge=1)]
@@ -164,26 +147,6 @@ class RunSettings(ComputeSettings):
     trainer_options: dict[str, Option] = for_python(
         {}, "Arguments of Lightning's Trainer, such as gradient_clip_val; see ``TRAINER_OPTIONS``."
     )
-
-    @field_validator("trainer_options")
-    @classmethod
-    def _check_trainer_options(cls, options: dict[str, Option]) -> dict[str, Option]:
-        for name, value in options.items():
-            if name not in TRAINER_OPTIONS:
-                raise unknown_name("trainer option", name, TRAINER_OPTIONS)
-            if name in WITHOUT_UPDATES and value == 0:
-                raise out_of_range(f"trainer option {name!r}", "a number above 0", value)
-        return options
-
-    @property
-    def loggers(self) -> tuple[Any, ...]:
-        """Lightning's loggers, beside those of the trackers."""
-        return () if self.logger is None else tuple(several(self.logger) or (self.logger,))
-
-    @property
-    def processes(self) -> int:
-        """Processes that train one network together."""
-        return self.devices * self.nodes
 
 
 class TrainSettings(RunSettings, TrainingSettings, RecipeSettings):

@@ -77,7 +77,7 @@ def fit(
     check_labels(train, "training", classes_wanted=2)
     check_labels(validation, "validation", classes_wanted=1)
     data = TrainingData(train, validation, config)
-    data.check_processes(run.settings.processes)
+    data.check_processes(run.processes)
     best = BestWeights(run.folder / "checkpoints" if run.folder is not None else None, is_first=run.is_first)
     started = time.perf_counter()
     checkpoint = best.last if run.resume and run.folder is not None and best.last.exists() else None
@@ -167,7 +167,7 @@ def _trainer(
             max_epochs=max_epochs,
             callbacks=callbacks,
             plugins=[SafetensorsCheckpointIO(), _environment(settings.processes)],
-            logger=[*loggers, *settings.loggers],
+            logger=[*loggers, *run.loggers],
             enable_progress_bar=False,
             enable_model_summary=False,
             num_sanity_val_steps=0,
@@ -181,7 +181,7 @@ def _trainer(
 
 def _is_extended(run: Run) -> bool:
     """Return whether Lightning gets callbacks, loggers or options of the user's."""
-    return bool(run.settings.trainer_options or run.settings.callbacks or run.settings.loggers)
+    return bool(run.settings.trainer_options or run.settings.callbacks or run.loggers)
 
 
 def _refused(error: Exception) -> ConfigError:

@@ -164,11 +164,11 @@ def handed_over(job: Job, output: Path, run: Run) -> Iterator[str]:
         StorageError: the folder cannot be written.
     """
     settings, executor = run.settings, run.executor
-    if settings.callbacks or settings.loggers:
+    if settings.callbacks or run.loggers:
         raise ConfigError(
             item="callbacks and logger",
             wanted="none, as each training is a task",
-            got=f"{len(settings.callbacks)} callbacks and {len(settings.loggers)} loggers",
+            got=f"{len(settings.callbacks)} callbacks and {len(run.loggers)} loggers",
             fix="train one model after another, or pass trackers by name",
         )
     every = output.parent.resolve() / f".{output.name}.job"

@@ -1,4 +1,4 @@
-"""Where and how a training runs."""
+"""Where and how a training runs, which does not change what it learns."""
 
 from __future__ import annotations
 
@@ -11,11 +11,27 @@ from typing import Any
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 
-from miue.common.errors import ConfigError, one_of_two
+from miue.common.errors import one_of_two, out_of_range, unknown_name
 from miue.common.processes import training_rank
 from miue.common.tasks import Executor
-from miue.common.values import check_fields
+from miue.common.values import check_fields, check_value, several
 from miue.settings import RunSettings
+
+TRAINER_OPTIONS = (
+    "accumulate_grad_batches",
+    "benchmark",
+    "detect_anomaly",
+    "deterministic",
+    "gradient_clip_algorithm",
+    "gradient_clip_val",
+    "limit_train_batches",
+    "log_every_n_steps",
+)
+"""Arguments of Lightning's Trainer that may be given; all others decide what miue decides itself: epochs, devices,
+validation, checkpoints, and the precision of float32 that evidence needs."""
+
+WITHOUT_UPDATES = ("accumulate_grad_batches", "limit_train_batches")
+"""Those with which there is no update where they are 0; Lightning then ends without a word, or in an error."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +49,8 @@ class Run:
         description: what the model is made from, shown beside tracked values.
 
     Raises:
-        ConfigError: a field of another type, or several devices for each of several processes.
+        ConfigError: a field of another type, several devices for each of several processes, or callbacks, loggers
+            or trainer options that are not Lightning's.
     """
 
     folder: Path | None = None
@@ -47,15 +64,15 @@ class Run:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        given = self.settings
-        for what, kind, values in (("callbacks", Callback, given.callbacks), ("logger", Logger, given.loggers)):
-            for value in values:
-                if not isinstance(value, kind):
-                    wanted = f"objects of lightning.pytorch's {kind.__name__}"
-                    fix = f"derive its class from {kind.__name__}, or leave it out"
-                    raise ConfigError(item=what, wanted=wanted, got=type(value).__name__, fix=fix)
-        if self.settings.processes > 1 and not self.executor.is_local:
+        if self.processes > 1 and not self.executor.is_local:
             raise one_of_two("several devices for each training, and trainings on several processes")
+        check_value("callbacks", self.settings.callbacks, tuple[Callback, ...])
+        check_value("logger", self.loggers, tuple[Logger, ...])
+        for name, value in self.settings.trainer_options.items():
+            if name not in TRAINER_OPTIONS:
+                raise unknown_name("trainer option", name, TRAINER_OPTIONS)
+            if name in WITHOUT_UPDATES and value == 0:
+                raise out_of_range(f"trainer option {name!r}", "a number above 0", value)
 
     @cached_property
     def executor(self) -> Executor:
@@ -63,9 +80,20 @@ class Run:
         return self.settings.to_executor()
 
     @property
+    def processes(self) -> int:
+        """Processes that train one network together."""
+        return self.settings.devices * self.settings.nodes
+
+    @cached_property
+    def loggers(self) -> tuple[Logger, ...]:
+        """Lightning's loggers, beside those of the trackers."""
+        logger = self.settings.logger
+        return () if logger is None else tuple(several(logger) or (logger,))
+
+    @property
     def is_first(self) -> bool:
         """Whether this is the first of the processes, which alone writes, logs and shows progress."""
-        return training_rank(self.settings.processes) == 0
+        return training_rank(self.processes) == 0
 
     @property
     def name(self) -> str:

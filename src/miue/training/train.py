@@ -197,7 +197,7 @@ def train_seeds(
         DataError, StorageError: as ``train_job`` does.
     """
     check_dataset(job.bags)
-    if run.settings.processes > 1:
+    if run.processes > 1:
         fix = "train one seed after another, each into a folder of its own"
         raise one_of_two("several devices for each training, and several seeds", fix=fix)
     if not seeds or len(set(seeds)) < len(seeds):
@@ -273,14 +273,14 @@ def _check_members(method: Method, run: Run) -> None:
             networks, whose curves would be written over each other.
     """
     count, settings = len(method.members()), run.settings
-    if settings.loggers and count > 1:
+    if run.loggers and count > 1:
         raise ConfigError(
             item="logger",
             wanted="one network, whose curves it holds",
             got=f"an ensemble of {count}",
             fix="pass trackers=['tensorboard'], which opens a logger for each network",
         )
-    if not run.executor.is_local and (count == 1 or run.folder is None or settings.callbacks or settings.loggers):
+    if not run.executor.is_local and (count == 1 or run.folder is None or settings.callbacks or run.loggers):
         problems = {"one network": count == 1, "no folder (out)": run.folder is None}
         raise ConfigError(
             item=f"executor {run.executor.kind!r}",

@@ -11,8 +11,8 @@ from jaxtyping import Float64, Int64
 
 from miue.calibration.calibration import Calibration
 from miue.calibration.class_mix import CLASS_MIX, mix_values, predicted_classes
-from miue.calibration.compared import compared_uncertainties
-from miue.common.errors import ConfigError, DataError, unknown_name
+from miue.calibration.compared import compared_uncertainty
+from miue.common.errors import ConfigError, unknown_name
 from miue.predictions import PredictionTable
 
 
@@ -57,19 +57,12 @@ class Batch:
         scores = watched_scores(calibration, scores)
         is_trained = table.trained_on
         trained, table = int(is_trained.sum()), table.subset(np.flatnonzero(~is_trained))
-        values = {**compared_uncertainties(table), **mix_values(table, calibration.class_names)}
-        ids = tuple(map(str, table.bag_ids))
+        mix = mix_values(table, calibration.class_names)
+        of, watched = f"predictions {name!r}", {}
         for score in scores:
-            if score not in values:
-                wanted = f"the uncertainty {score!r}, which is watched"
-                fix = "predict with the calibrated model, or name what to watch"
-                raise DataError(item=f"predictions {name!r}", wanted=wanted, got=", ".join(values), fix=fix)
-            unknown = np.flatnonzero(np.isnan(values[score]))
-            if len(unknown):
-                item, fix = f"bag {ids[unknown[0]]!r} of {name!r}", "predict this bag again, or leave it out"
-                raise DataError(item=item, wanted=f"a number as {score}", got="nan", fix=fix)
+            watched[score] = mix[score] if score in mix else compared_uncertainty(table, score, of)
+        ids = tuple(map(str, table.bag_ids))
         patients = ("",) * len(ids) if table.patients is None else tuple(p or "" for p in table.patients)
-        watched = {score: values[score] for score in scores}
         return cls(name, ids, patients, watched, predicted_classes(table), trained)
 
 

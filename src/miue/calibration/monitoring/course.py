@@ -286,7 +286,7 @@ def monitor(
         classes=calibration.class_names,
         usual_mix=() if mix is None else mix.shares,
         mix_unknown=unknown,
-        patients_unknown=calibration.describe_missing_patients(patients, len(ids)),
+        patients_unknown=calibration.made_from.describe_missing_patients(patients, len(ids)),
         batches=tuple(batches),
         counted=counted,
         batch_of=batch_of,

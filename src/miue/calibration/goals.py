@@ -1,4 +1,4 @@
-"""How many bags each part of a calibration needs, compared with those that there are, before any prediction."""
+"""What is asked of a calibration, and how many bags each part of it needs, compared with those that there are."""
 
 from __future__ import annotations
 

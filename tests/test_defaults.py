@@ -79,7 +79,7 @@ def test_a_training_says_beforehand_how_long_it_is_and_after_an_epoch_how_much_t
     said = capfd.readouterr().err
     before = "32 bags, 146 instances: at most 3 epochs (4 updates each), fewer if 50 bring no improvement"
     assert before in said
-    assert re.search(r"0:0\d an epoch, at most 0:\d\d in all", said)
+    assert re.search(r"0:00:\d\d an epoch, at most 0:00:\d\d in all", said)
     assert said.index(before) < said.index("an epoch, at most")
     miue.train(separable_bags(40), settings={"max_epochs": 3, "distances": ()}, progress=False)
     assert "bags" not in capfd.readouterr().err

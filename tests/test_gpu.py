@@ -23,7 +23,7 @@ from miue.methods import METHODS
 from miue.model import encoding
 from miue.model.model import Model
 from miue.networks import NETWORKS
-from miue.training.callbacks import BestWeights
+from miue.training.checkpoints import BestWeights
 
 pytestmark = [
     pytest.mark.gpu,

@@ -24,7 +24,7 @@ from miue.io.draw_splits import make_folds
 from miue.model.recipe import Recipe, settings_by_size
 from miue.selection import cross_validate
 from miue.settings import TrainingConfig
-from miue.training.callbacks import BestWeights
+from miue.training.checkpoints import BestWeights
 from miue.training.module import optimizer_and_schedule
 
 RARE = [*range(1, 24, 2), 0, 2, 4]  # three of fifteen are positive

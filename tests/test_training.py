@@ -222,7 +222,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 sys.path.insert(0, sys.argv[1])
 import miue
 from made_bags import separable_bags
-from miue.training.callbacks import BestWeights
+from miue.training.checkpoints import BestWeights
 original = BestWeights.on_train_epoch_end
 
 def train(out, if_exists, pace):

@@ -183,7 +183,7 @@ def _interrupted(after: int, *words: object) -> None:
     """Run a command that is interrupted at the end of the epoch after the first ``after``, of all members."""
     from unittest.mock import patch
 
-    from miue.training.callbacks import BestWeights
+    from miue.training.checkpoints import BestWeights
 
     whole, calls = BestWeights.on_train_epoch_end, 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,9 +31,14 @@ from miue.methods import Method
 from miue.model.predict import BATCH_INSTANCES
 from miue.networks import encoder_precision, seeded
 from miue.settings import TrainingConfig
-from miue.training.callbacks import MIN_DELTA, BestWeights, EpochLog, EpochProgress, ReportsShare
-from miue.training.checkpoint import SafetensorsCheckpointIO, epochs_in
-from miue.training.interrupts import StopAfterBatch, interrupts_after_batches
+from miue.training.callbacks import (
+    EpochLog,
+    EpochProgress,
+    ReportsShare,
+    StopAfterBatch,
+    interrupts_after_batches,
+)
+from miue.training.checkpoints import MIN_DELTA, BestWeights, SafetensorsCheckpointIO, epochs_in
 from miue.training.module import AveragingStrategy, TrainingData, TrainingModule, validation_weights
 from miue.training.run import Run
 from miue.training.sets import check_labels
@@ -49,13 +53,11 @@ class TrainingSummary:
         epochs: epochs trained, those before a resume included.
         best_epoch: the epoch whose weights were kept.
         best_criterion: its validation NLL + error rate.
-        seconds: time of this process alone.
     """
 
     epochs: int
     best_epoch: int
     best_criterion: float
-    seconds: float
 
 
 def fit(
@@ -79,7 +81,6 @@ def fit(
     data = TrainingData(train, validation, config)
     data.check_processes(run.processes)
     best = BestWeights(run.folder / "checkpoints" if run.folder is not None else None, is_first=run.is_first)
-    started = time.perf_counter()
     checkpoint = best.last if run.resume and run.folder is not None and best.last.exists() else None
     trained = epochs_in(checkpoint) if checkpoint is not None else 0
     with (
@@ -105,9 +106,7 @@ def fit(
             raise
     best.restore(method)
     method.eval()
-    return TrainingSummary(
-        trainer.current_epoch, best.best_epoch, best.best_criterion, time.perf_counter() - started
-    )
+    return TrainingSummary(trainer.current_epoch, best.best_epoch, best.best_criterion)
 
 
 def read_fitted(method: Method, folder: Path, epochs: int) -> TrainingSummary:
@@ -125,7 +124,7 @@ def read_fitted(method: Method, folder: Path, epochs: int) -> TrainingSummary:
     best.load_state_dict(read_nested(best.last)["callbacks"][best.state_key])
     best.restore(method)
     method.eval()
-    return TrainingSummary(epochs, best.best_epoch, best.best_criterion, 0.0)
+    return TrainingSummary(epochs, best.best_epoch, best.best_criterion)
 
 
 def _trainer(

@@ -13,14 +13,13 @@ from miue.common.outputs import refuse_taken
 from miue.common.user_warnings import warn_user
 from miue.model.folder import MODEL_FILES
 from miue.model.model import Model
-from miue.training.checkpoint import epochs_in
+from miue.training.checkpoints import LAST, epochs_in
 
 IfExists = Literal["refuse", "resume", "overwrite"]
 
 MAY_CHANGE = ("training.max_epochs", "distances")
 """What a resumed run may have in another way: how long it is trained, and what is fitted after that."""
 FILES = (*MODEL_FILES, "log.csv", "run.json", "splits.csv", "trackers.json")
-LAST = "last.safetensors"
 RUN = FolderKind(
     "a run",
     (*MODEL.shown_by, *UNFINISHED_RUN.shown_by),

@@ -47,13 +47,13 @@ from miue.networks import say_if_slow
 from miue.predictions import TrainingRecord
 from miue.scores import FeatureDistance
 from miue.settings import DEFAULT_DISTANCES, TrainingConfig, TrainSettings
+from miue.training.checkpoints import LAST
 from miue.training.fit import TrainingSummary, act_after_training, fit, read_fitted
 from miue.training.job import Job, handed_over, read_job
 from miue.training.module import validation_weights
 from miue.training.notes import length_in_words, question_negative_class, say_parts, warn_of_bags
 from miue.training.run import Run
 from miue.training.run_folder import (
-    LAST,
     MEMBER,
     MEMBERS,
     RUN,

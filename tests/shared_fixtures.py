@@ -40,8 +40,8 @@ from miue.methods import Method  # noqa: E402
 from miue.predictions import Predictions  # noqa: E402
 from miue.predictions import parts as written_parts  # noqa: E402
 from miue.settings import TrainingConfig  # noqa: E402
-from miue.training.fit import TrainingSummary, fit
-from miue.training.run import Run
+from miue.training.fit import TrainingSummary, fit  # noqa: E402
+from miue.training.run import Run  # noqa: E402
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)

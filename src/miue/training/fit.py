@@ -156,7 +156,7 @@ def _trainer(
         **lightning_device(settings.device, settings.devices, settings.nodes),
         **settings.trainer_options,
     }
-    if settings.processes > 1:
+    if run.processes > 1:
         options["sync_batchnorm"] = options["accelerator"] == "cuda"  # torch has none for the CPU
         options["strategy"] = AveragingStrategy()
     try:
@@ -165,7 +165,7 @@ def _trainer(
             default_root_dir=run.folder,
             max_epochs=max_epochs,
             callbacks=callbacks,
-            plugins=[SafetensorsCheckpointIO(), _environment(settings.processes)],
+            plugins=[SafetensorsCheckpointIO(), _environment(run.processes)],
             logger=[*loggers, *run.loggers],
             enable_progress_bar=False,
             enable_model_summary=False,

@@ -31,9 +31,7 @@ from measure import (
     resident,
 )
 
-from miue.bags.batches import shuffled_batches
-from miue.bags.dataset import BagDataset
-from miue.bags.segments import as_float
+from miue.bags import BagDataset, as_float, shuffled_batches
 from miue.datasets.mnist import mnist_bags
 from miue.distributions import PredictiveDistribution
 from miue.distributions.measures import compute_measures

@@ -24,10 +24,7 @@ from measure import in_own_process, resident
 from slides import WIDTH, build
 
 import miue
-from miue.bags.batches import ordered_batches
-from miue.bags.dataset import BagDataset
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import BagDataset, Labels, OodFlags, ordered_batches
 from miue.distributions import Dirichlet
 from miue.model.contract import DataContract
 from miue.model.encoding import encode_in_chunks

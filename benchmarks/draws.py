@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from measure import medians
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.methods import MCDropout
 from miue.model import draws
 from miue.model.predict import predict

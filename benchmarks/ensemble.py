@@ -19,7 +19,7 @@ import torch
 from joblib import cpu_count
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.tasks import LOCAL, Executor
 
 MEMBERS, WIDTH, HIDDEN, BAGS, EPOCHS = 10, 192, 116, 400, 25

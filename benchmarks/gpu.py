@@ -25,9 +25,7 @@ from cohort import predict_cohort
 from measure import medians
 from torch.utils.flop_counter import FlopCounterMode
 
-from miue.bags.batches import shuffled_batches
-from miue.bags.dataset import BagDataset
-from miue.bags.segments import BagBatch
+from miue.bags import BagBatch, BagDataset, shuffled_batches
 from miue.common.devices import torch_device
 from miue.common.double_precision import has_double
 from miue.datasets.mnist import mnist_bags

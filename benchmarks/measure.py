@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from miue.bags.batches import shuffled_batches
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset, shuffled_batches
 from miue.methods import Method
 
 BAGS_PER_UPDATE = 8

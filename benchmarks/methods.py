@@ -18,9 +18,7 @@ import numpy as np
 import torch
 from measure import BAGS_PER_UPDATE, optimizer_of
 
-from miue.bags.batches import shuffled_batches
-from miue.bags.dataset import BagDataset
-from miue.bags.segments import BagBatch
+from miue.bags import BagBatch, BagDataset, shuffled_batches
 from miue.methods import METHODS, Method
 from miue.model.build import build_method
 from miue.model.contract import DataContract

@@ -12,10 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from miue.bags.concatenate import concatenate
-from miue.bags.dataset import BagDataset
-from miue.bags.drawing import hold_out
-from miue.bags.ood_flags import OodFlags
+from miue.bags import BagDataset, OodFlags, concatenate, hold_out
 from miue.common.seeds import derive_seed
 from miue.datasets.image_shifts import ImageShift, shifted_copies
 from miue.model.feature_scores import fit_distances

@@ -31,8 +31,7 @@ import torch
 from measure import BAGS_PER_UPDATE, medians, optimizer_of
 from torch import Tensor, nn
 
-from miue.bags.batches import shuffled_batches
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset, shuffled_batches
 from miue.common.devices import has_bfloat16
 from miue.common.errors import MiueError, StorageError
 from miue.common.extras import import_extra

@@ -28,9 +28,7 @@ from measure import PRODUCT_FLOPS, in_own_process, matrix_product, medians, pack
 from numpy.lib.format import open_memmap
 
 import miue
-from miue.bags.dataset import BagDataset
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import BagDataset, Labels, OodFlags
 from miue.io.store import rows_sha256, write_tables
 from miue.methods import Method
 from miue.model import encoding

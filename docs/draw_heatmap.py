@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.cli import app
 from miue.common.files import atomic_file
 

@@ -24,8 +24,8 @@ from typing import Any
 from made_bags import separable_bags, train_with
 from made_images import bright_bags
 
-from miue.bags.dataset import BagDataset
-from miue.io.draw_splits import make_folds
+from miue.bags import BagDataset
+from miue.io import make_folds
 from miue.model.recipe import Recipe
 from miue.selection import cross_validate
 

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 import miue
-from miue.bags.dataset import BagDataset
-from miue.bags.segments import BagBatch, Segments
+from miue.bags import BagBatch, BagDataset, Segments
 from miue.common.tasks import Executor
 from miue.methods import METHODS, Method
 from miue.networks import NETWORKS, MILNetwork, OneSidedNetwork, PaddedNetwork, initialize

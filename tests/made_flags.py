@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from made_predictions import made_predictions, on_a_slide, unlabeled
 
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import Labels, OodFlags
 from miue.calibration import InstanceGoal, calibrate, decide
 from miue.distributions import Categorical
 from miue.predictions import Predictions, PredictionTable

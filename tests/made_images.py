@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 
 
 def bright_bags(count: int = 24, side: int = 6, channels: int = 1) -> BagDataset:

@@ -30,8 +30,8 @@ def ragged(sizes: list[int], kind: str = "dirichlet", seed: int = 0) -> Predicti
         return PredictionTable(
             distribution=distributions[kind],
             bag_ids=bag_ids,
-            labels=miue.bags.labels.Labels(random.integers(classes, size=count), random.random(count) < 0.8),
-            is_ood=miue.bags.ood_flags.OodFlags(out, out | (random.random(count) < 0.7)),
+            labels=miue.bags.known.Labels(random.integers(classes, size=count), random.random(count) < 0.8),
+            is_ood=miue.bags.known.OodFlags(out, out | (random.random(count) < 0.7)),
             ood_sets=np.where(out, random.choice(["cats", "dogs"], count), "").astype(object),
             instance=instance,
             scores={"knn": random.gamma(2, 1, count).astype(np.float32).astype(np.float64)},

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from miue.bags.coords import Coords
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import Coords, Labels, OodFlags
 from miue.distributions import Categorical, Dirichlet
 from miue.predictions import Predictions, PredictionTable, Provenance, TrainingRecord
 

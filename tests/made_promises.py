@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import binom, binomtest
 
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import Labels, OodFlags
 from miue.distributions import PredictiveDistribution
 from miue.predictions import Predictions, PredictionTable
 

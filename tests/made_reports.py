@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.predictions import Predictions
 from miue.report.levels import Resampling
 from miue.report.report import ReportFile, write_report

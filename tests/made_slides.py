@@ -10,9 +10,7 @@ import tifffile
 import torch
 from typer.testing import CliRunner
 
-from miue.bags.coords import Coords
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import Coords, Labels, OodFlags
 from miue.cli.app import app
 from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
 from miue.predictions import Predictions, PredictionTable, Provenance

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from miue.bags.segments import BagBatch, Segments, segment_mean
+from miue.bags import BagBatch, Segments, segment_mean
 from miue.methods import DeepEnsemble, Softmax
 from miue.networks import MILNetwork, Projection, Scores
 from miue.networks.encoders import Encoder

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common import double_precision
 from miue.methods import METHODS
 from miue.model import feature_scores

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.errors import ConfigError
 from miue.model import predict as prediction
 from miue.model.build import build_method

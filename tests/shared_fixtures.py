@@ -35,7 +35,7 @@ if os.environ.get("CHECK_SHAPES") != "no":
 from made_bags import separable_bags  # noqa: E402
 from made_slides import predictions_of_two_slides  # noqa: E402
 
-from miue.bags.dataset import BagDataset  # noqa: E402
+from miue.bags import BagDataset  # noqa: E402
 from miue.methods import Method  # noqa: E402
 from miue.predictions import Predictions  # noqa: E402
 from miue.predictions import parts as written_parts  # noqa: E402

@@ -16,8 +16,7 @@ from made_bags import ONE_SIDED_NETWORKS, TORCHMIL_NETWORKS, build_network, sepa
 from torch import nn
 
 import miue
-from miue.bags.dataset import BagDataset
-from miue.bags.segments import Segments
+from miue.bags import BagDataset, Segments
 from miue.common.errors import ConfigError
 from miue.networks import NETWORKS, BagModuleNetwork, MeanNetwork, initialize
 from miue.networks.encoders import MLP, Identity
@@ -95,7 +94,7 @@ def test_each_member_of_an_ensemble_acts_after_training(bags: BagDataset) -> Non
 
 @pytest.mark.long
 def test_each_model_of_a_cross_validation_acts_on_its_own_training_bags(tmp_path: Path) -> None:
-    from miue.io.draw_splits import make_folds
+    from miue.io import make_folds
     from miue.model.recipe import Recipe
     from miue.selection import cross_validate
 

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from made_bags import separable_bags
 
 import miue
-from miue.bags.augmentation import augmented, rotate_flip
-from miue.bags.dataset import BagDataset
-from miue.bags.segments import BagBatch, Segments
+from miue.bags import BagBatch, BagDataset, Segments, augmented, rotate_flip
 from miue.common.errors import ConfigError
 from miue.networks.encoders import CompactCNN
 from miue.sklearn import MILUncertaintyClassifier

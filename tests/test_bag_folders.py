@@ -21,9 +21,7 @@ from made_bags import train_with
 import miue
 from miue.cli.inspection import MOST_ROWS
 from miue.common.errors import ConfigError, DataError
-from miue.io.label_table import read_label_table
-from miue.io.load import load_bags, read_values
-from miue.io.pack import pack
+from miue.io import load_bags, pack, read_label_table, read_values
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ import pytest
 import torch
 from scipy.stats import norm, t
 
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import Labels, OodFlags
 from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
 from miue.evaluation import Interval, Metric, bootstrap, ranking
 from miue.evaluation.bootstrap import (

@@ -13,7 +13,7 @@ from sealed_files import seal_again
 from torch import nn
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.errors import ModelError
 from miue.model import part
 

@@ -19,7 +19,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.cli import app
 from miue.common.errors import ConfigError
 from miue.evaluation import Auc

@@ -13,7 +13,7 @@ from commands import fail, run
 
 import miue
 from miue.common.errors import ConfigError, DataError, ModelError, StorageError
-from miue.io.load import load_bags
+from miue.io import load_bags
 
 QUICK = ("--set", "max_epochs=1", "--quiet")
 

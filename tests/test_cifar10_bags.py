@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.errors import ConfigError, StorageError
 from miue.datasets import cifar10
 from miue.datasets.cifar10 import OOD_SOURCES, SIZES, cifar10_bags

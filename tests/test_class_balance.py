@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from made_bags import separable_bags
 
 import miue
-from miue.bags.batches import shuffled_batches
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset, shuffled_batches
 from miue.common.errors import ConfigError
 from miue.model.recipe import settings_by_size
 from miue.settings import TrainingConfig

@@ -13,7 +13,7 @@ from commands import fail, run
 from made_promises import predictions_of
 from scipy.stats import beta, binom
 
-from miue.bags.labels import Labels
+from miue.bags import Labels
 from miue.calibration import Calibration, ClassMix, calibrate, decide, estimate_mix
 from miue.calibration.class_mix import CLASS_MIX
 from miue.calibration.monitoring import Batch, Course, monitor

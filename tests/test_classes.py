@@ -12,12 +12,10 @@ from commands import fail, run
 from made_bags import separable_bags
 
 import miue
+from miue.bags import BagDataset
 from miue.bags.classes import class_names, doubt_about_negative_class, known_labels
-from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError
-from miue.io.draw_splits import make_folds
-from miue.io.load import load_bags
-from miue.io.store import read_store, write_store
+from miue.io import load_bags, make_folds, read_store, write_store
 from miue.model.recipe import Recipe
 from miue.selection import cross_validate
 from miue.training.job import Job

@@ -17,7 +17,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import miue
-from miue.bags.labels import Labels
+from miue.bags import Labels
 from miue.cli import app
 from miue.cli.demo import NEXT
 from miue.cli.inspection import description_table

@@ -10,12 +10,7 @@ import pytest
 import torch
 
 import miue
-from miue.bags.columns import ItemColumns
-from miue.bags.concatenate import concatenate
-from miue.bags.coords import Coords
-from miue.bags.dataset import BagDataset
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import BagDataset, Coords, ItemColumns, Labels, OodFlags, concatenate
 from miue.common.errors import DataError
 
 

@@ -21,14 +21,13 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import miue
-from miue.bags.labels import Labels
+from miue.bags import Labels
 from miue.cli.app import app
 from miue.common.digests import is_sealed, sealed
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.files import write_json
 from miue.common.tables import read_rows, read_text_columns
-from miue.io.draw_splits import make_folds
-from miue.io.splits import Splits
+from miue.io import Splits, make_folds
 from miue.model.recipe import Recipe
 from miue.networks.encoders import MLP
 from miue.selection import Summaries, compare, cross_validate

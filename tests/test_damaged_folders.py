@@ -16,7 +16,7 @@ from sealed_files import seal_again
 
 import miue
 from miue.common.errors import MiueError, ModelError, StorageError
-from miue.io.store import write_store
+from miue.io import write_store
 from miue.training.callbacks import EpochLog
 
 SETTINGS = {"max_epochs": 2}

@@ -15,18 +15,15 @@ import pytest
 import torch
 
 import miue
+from miue.bags import BagDataset, Coords, Labels, as_float
 from miue.bags.arrays import PartedInstances
-from miue.bags.coords import Coords
-from miue.bags.dataset import BagDataset
-from miue.bags.labels import Labels
-from miue.bags.segments import as_float
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.datasets.digits import IMAGES, digits_bags
 from miue.datasets.drawing import DrawnBag, Pool, draw_bags, drawn_dataset, with_ood_instances
 from miue.datasets.gaussian import CENTERS, gaussian_bags
 from miue.datasets.image_files import read_idx, read_images
 from miue.datasets.mnist import mnist_bags
-from miue.io.load import load_bags
+from miue.io import load_bags
 
 SMALL = {"train": 20, "validation": 10, "test": 15}
 

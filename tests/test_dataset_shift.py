@@ -16,12 +16,12 @@ from made_promises import predictions_of
 from scipy.stats import binom, ks_2samp
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.calibration import Calibration, calibrate, decide, find_shift
 from miue.calibration.compared import CHANCE
 from miue.cli.predictions import warn_of_shift
 from miue.distributions import Categorical
-from miue.io.store import write_store
+from miue.io import write_store
 from miue.predictions import DatasetShift, Predictions
 from miue.report.runs import Run, notes_on_content
 

@@ -17,8 +17,7 @@ import miue
 from miue.calibration import Calibration
 from miue.cli.bags import calibration_bags
 from miue.common.errors import DataError, StorageError
-from miue.io.split_files import read_splits
-from miue.io.store import write_store
+from miue.io import read_splits, write_store
 from miue.predictions import read_predictions
 from miue.report.verdict import guarantees
 

@@ -15,7 +15,7 @@ from commands import run
 from made_bags import separable_bags
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.calibration import (
     Calibration,
     DeferralGoal,

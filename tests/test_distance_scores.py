@@ -11,7 +11,7 @@ import torch
 from made_bags import separable_bags
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.datasets.digits import digits_bags
 from miue.datasets.image_shifts import SHIFTS, shifted_copies

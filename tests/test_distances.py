@@ -18,7 +18,7 @@ from torch import Tensor
 
 import miue.scores.base as base
 import miue.scores.nearest_neighbors as nearest_neighbors
-from miue.bags.segments import Segments
+from miue.bags import Segments
 from miue.common.errors import DataError, ModelError
 from miue.scores import (
     DISTANCES,

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.eigen import symmetric_eigen
 from miue.scores.principal_components import principal_components
 

@@ -19,9 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import miue
-from miue.bags.dataset import BagDataset
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import BagDataset, Labels, OodFlags
 from miue.calibration import Goals
 from miue.common.digests import sealed
 from miue.common.errors import ConfigError, DataError, StorageError

@@ -26,8 +26,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import _num_samples
 
 import miue
-from miue.bags.dataset import BagDataset
-from miue.bags.rows import GroupedRows
+from miue.bags import BagDataset, GroupedRows
 from miue.common.errors import ConfigError, DataError, ModelError
 from miue.settings import TrainingConfig
 from miue.sklearn.classifier import MILUncertaintyClassifier

@@ -22,8 +22,7 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import Labels, OodFlags
 from miue.common.text import ResultTable
 from miue.distributions import Categorical, Dirichlet
 from miue.evaluation import Evaluation, Metric, evaluate

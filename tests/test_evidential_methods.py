@@ -15,7 +15,7 @@ from scipy.special import digamma, gammaln
 from sklearn.covariance import oas
 
 import miue
-from miue.bags.segments import BagBatch, Segments
+from miue.bags import BagBatch, Segments
 from miue.common.errors import ConfigError
 from miue.distributions import Categorical, Dirichlet, Draws, to_dirichlet
 from miue.distributions.measures import compute_measures

@@ -15,13 +15,10 @@ from lightning.pytorch.callbacks import Callback
 from made_bags import separable_bags, train_with
 
 import miue
-from miue.bags.concatenate import concatenate
-from miue.bags.dataset import BagDataset
-from miue.bags.fingerprint import fingerprint
+from miue.bags import BagDataset, concatenate, fingerprint
 from miue.common.errors import ConfigError, StorageError
 from miue.common.tasks import LOCAL, Executor, Shard
-from miue.io.draw_splits import make_folds
-from miue.io.handover import describe_bags, find_bags_again
+from miue.io import describe_bags, find_bags_again, make_folds
 from miue.model.recipe import Recipe
 from miue.selection import Summaries, cross_validate
 from miue.settings import RunSettings
@@ -145,7 +142,8 @@ def test_a_worker_that_outlives_a_command_reads_the_job_of_the_next(tmp_path: Pa
 
 def test_a_worker_that_does_not_see_the_folder_of_the_output_says_so(tmp_path: Path) -> None:
     with pytest.raises(
-        StorageError, match=r"expected the file that the command wrote beside --out .*same files at the same paths"
+        StorageError,
+        match=r"expected the file that the command wrote for its workers.*same files at the same paths",
     ):
         read_job(str(tmp_path / ".run.job"))
 

@@ -13,9 +13,10 @@ from made_slides import GRID, STEP, alpha_of, export, prediction_table, write_gl
 from typer.main import get_command
 
 import miue
-from miue.bags.coords import Coords, grid_step
+from miue.bags import Coords
 from miue.cli import app
 from miue.common.errors import ConfigError, DataError, StorageError
+from miue.io.formats import grid_step
 from miue.pathology.export.kinds import KINDS
 from miue.pathology.export.patches import class_names, file_names
 from miue.pathology.slides import SlideFiles, open_slide

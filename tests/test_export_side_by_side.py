@@ -11,7 +11,7 @@ import pytest
 from made_slides import GRID, alpha_of, export, prediction_table, write_glass
 
 import miue
-from miue.bags.coords import Coords
+from miue.bags import Coords
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.files import atomic_file
 from miue.common.tasks import ALL, Executor, Shard

@@ -14,9 +14,9 @@ from made_bags import separable_bags, train_one_epoch
 from torch import nn
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.errors import ConfigError
-from miue.io.draw_splits import make_folds
+from miue.io import make_folds
 from miue.networks.encoders import MLP, Encoder
 
 

@@ -11,7 +11,7 @@ import pytest
 from commands import fail
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common import files
 from miue.common.errors import StorageError, WriteError, unknown_name
 from miue.common.files import atomic_file, atomic_folder, make_folder, read_json, write_json

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.errors import ConfigError, DataError
-from miue.io.load import load_bags
+from miue.io import load_bags
 
 SIDE = 512
 CORNERS = np.stack(np.meshgrid(np.arange(4), np.arange(3)), -1).reshape(-1, 2) * SIDE

@@ -10,8 +10,7 @@ import pytest
 from made_bags import separable_bags
 
 import miue
-from miue.bags.fingerprint import fingerprint, fingerprint_of_facts
-from miue.bags.labels import Labels
+from miue.bags import Labels, fingerprint, fingerprint_of_facts
 
 
 @pytest.mark.parametrize("instance", [0, 1, -1])

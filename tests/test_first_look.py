@@ -11,8 +11,7 @@ import torch
 from made_bags import train_one_epoch
 from torch import Tensor, nn
 
-from miue.bags.dataset import BagDataset
-from miue.bags.segments import Segments, segment_mean
+from miue.bags import BagDataset, Segments, segment_mean
 from miue.common.errors import ConfigError, DataError, ModelError
 from miue.methods import Softmax
 from miue.networks import BagModuleNetwork, MILNetwork, Scores

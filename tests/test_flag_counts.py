@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from made_flags import flagged_slides
 from made_predictions import made_predictions
 
-from miue.bags.rows import GroupedRows
+from miue.bags import GroupedRows
 from miue.predictions import UNKNOWN, StoredInstances, read_predictions
 
 

@@ -15,12 +15,10 @@ from commands import run
 from made_bags import separable_bags, train_one_epoch
 
 import miue
-from miue.bags.coords import Coords
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import Coords, Labels, OodFlags
 from miue.calibration import InstanceGoal
 from miue.distributions import Categorical
-from miue.io.store import read_store, write_store
+from miue.io import read_store, write_store
 from miue.pathology.export.patches import class_number
 from miue.predictions import Predictions, PredictionTable, Provenance, read_predictions
 

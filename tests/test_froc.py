@@ -14,8 +14,7 @@ from commands import run
 from made_flags import FlagWorld, mean_loss, scored_bags
 from made_predictions import made_provenance, unlabeled
 
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import Labels, OodFlags
 from miue.calibration import InstanceFlags, InstanceGoal, calibrate, decide, instance_scores
 from miue.evaluation import evaluate, froc
 from miue.evaluation.instances import FROC_TITLES, RATES, flag_metrics

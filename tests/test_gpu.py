@@ -15,10 +15,10 @@ from results_on_device import results
 from typer.testing import CliRunner
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.cli import app
 from miue.common.tasks import Executor
-from miue.io.store import write_store
+from miue.io import write_store
 from miue.methods import METHODS
 from miue.model import encoding
 from miue.model.model import Model

@@ -22,7 +22,7 @@ from miue.common.errors import ConfigError, DataError
 from miue.evaluation import Metric, evaluate
 from miue.evaluation.metrics import NO_LABEL
 from miue.evaluation.tables import group_tables
-from miue.io.groups import read_groups
+from miue.io import read_groups
 from miue.predictions import Predictions
 
 

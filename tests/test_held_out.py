@@ -13,9 +13,8 @@ from made_bags import separable_bags
 from sealed_files import seal_again
 
 import miue
-from miue.bags.dataset import BagDataset
-from miue.bags.labels import Labels
-from miue.io.split_files import read_splits
+from miue.bags import BagDataset, Labels
+from miue.io import read_splits
 from miue.model.training_bags import parts_of_run
 
 TRAIN = ["--quiet", "--set", "max_epochs=1", "--set", "encoder.width=4", "--distance", "none"]

@@ -27,12 +27,12 @@ from markdown_it import MarkdownIt
 from typer.testing import CliRunner
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.cli import app
 from miue.common.errors import ConfigError, ModelError, StorageError
 from miue.common.files import write_json
 from miue.common.text import visible
-from miue.io.store import write_store
+from miue.io import write_store
 from miue.model.folder import MODEL_FILES
 from miue.model.hub import CARD, TEMPLATE, pull, push, write_card
 

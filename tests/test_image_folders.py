@@ -18,11 +18,9 @@ from PIL import ExifTags, Image
 
 import miue
 from miue.common.errors import DataError
+from miue.io import FilesLayout, describe_bags, find_bags_again, find_layout, load_bags
 from miue.io.formats import contents_of, read_rows
-from miue.io.handover import describe_bags, find_bags_again
-from miue.io.layouts import FilesLayout, find_layout
 from miue.io.layouts.files import BagFiles
-from miue.io.load import load_bags
 from miue.settings import LoadSettings
 
 

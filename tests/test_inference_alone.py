@@ -13,7 +13,7 @@ import pytest
 from made_bags import separable_bags
 
 import miue
-from miue.io.store import write_store
+from miue.io import write_store
 
 pytestmark = pytest.mark.long
 

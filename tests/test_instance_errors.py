@@ -15,8 +15,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 import miue
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import Labels, OodFlags
 from miue.common.errors import ConfigError
 from miue.distributions import Categorical
 from miue.predictions import ERROR_PROBABILITY, ErrorInputs, ErrorModel, PredictionTable

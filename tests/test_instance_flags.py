@@ -17,8 +17,7 @@ from commands import run
 from made_flags import FlagWorld, flagged_slides, mean_loss, scored_bags
 from made_predictions import made_predictions, made_provenance
 
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import Labels, OodFlags
 from miue.calibration import (
     GUARANTEES,
     Calibration,

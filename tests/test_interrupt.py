@@ -18,7 +18,7 @@ from made_bags import separable_bags
 import miue
 from miue.cli import main
 from miue.common.interrupts import RAISED, interrupts_raised
-from miue.io.store import write_store
+from miue.io import write_store
 
 INTERRUPTIBLE = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "

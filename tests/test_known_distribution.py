@@ -19,10 +19,8 @@ from made_reports import reported, unpacked
 from PIL import Image
 
 import miue
-from miue.bags.dataset import BagDataset
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
-from miue.bags.table_columns import with_named_sets
+from miue.bags import BagDataset, Labels, OodFlags
+from miue.bags.columns import with_named_sets
 from miue.calibration import DeferralGoal, FalseAlarmGoal, calibrate, decide, find_shift
 from miue.calibration.compared import usual_values
 from miue.common.errors import DataError
@@ -34,7 +32,7 @@ from miue.evaluation import Metric, evaluate
 from miue.evaluation.bootstrap import resampled_metrics
 from miue.evaluation.level import evaluate_level
 from miue.evaluation.metrics import NEITHER_KNOWN, NO_LABEL, NONE_KNOWN_IN, NONE_KNOWN_OUT, SEVERAL_CLASSES
-from miue.io.load import load_bags
+from miue.io import load_bags
 from miue.predictions import Predictions, PredictionTable, Provenance, by_patient, read_predictions
 from miue.predictions.read import read_table
 from miue.report.figures import confidence_figure

@@ -15,9 +15,7 @@ from fast import slow_but
 from made_bags import FITTING, separable_bags
 
 import miue
-from miue.bags import batches
-from miue.bags.batches import ordered_batches, read_ahead
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset, batches, ordered_batches, read_ahead
 from miue.methods import METHODS, MIREL
 from miue.model import encoding
 from miue.model import predict as prediction
@@ -288,7 +286,7 @@ def test_training_on_a_folder_is_training_on_arrays(tmp_path: Path) -> None:
     (tmp_path / "f").mkdir()
     for row, name in enumerate(bags.ids):
         np.save(tmp_path / "f" / f"{name}.npy", bags.batch([row]).instances.numpy())
-    from miue.io.load import load_bags
+    from miue.io import load_bags
 
     opened = load_bags(tmp_path / "f").bags
     order = [opened.ids.index(name) for name in bags.ids]

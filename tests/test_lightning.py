@@ -17,7 +17,7 @@ from lightning.pytorch.loggers import CSVLogger
 from made_bags import train_with
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.errors import ConfigError
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -22,8 +22,7 @@ from miue.common.files import atomic_file, atomic_folder
 from miue.common.folder_kinds import PREDICTIONS
 from miue.common.locks import locked
 from miue.common.tasks import Task, run_tasks
-from miue.io.draw_splits import make_folds
-from miue.io.pack import pack
+from miue.io import make_folds, pack
 from miue.model.recipe import Recipe
 from miue.selection import cross_validate
 

@@ -12,12 +12,11 @@ import pytest
 from commands import run
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.cli.inspection import describe
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
-from miue.io.instance_labels import with_instance_labels
+from miue.io import load_bags, with_instance_labels
 from miue.io.layouts.long_table import read_long_table
-from miue.io.load import load_bags
 from miue.settings import LoadSettings
 
 

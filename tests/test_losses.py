@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from miue.bags.segments import Segments
+from miue.bags import Segments
 from miue.common.errors import ConfigError
 from miue.distributions.special import trigamma
 from miue.evidence import ACTIVATIONS, residual_log_evidence, to_alpha

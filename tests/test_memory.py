@@ -20,8 +20,8 @@ from miue.common.errors import DataError
 from miue.common.memory import memory_shortage
 from miue.common.tasks import Task
 from miue.common.tasks.task import answer
-from miue.io.formats.base import refusing
-from miue.io.store import write_store
+from miue.io import write_store
+from miue.io.formats import refusing
 from miue.methods import Method
 from miue.model import encoding
 

@@ -10,7 +10,7 @@ import torch
 from made_bags import FITTING, RAGGED_NETWORKS, build_network
 from torch import Tensor
 
-from miue.bags.segments import BagBatch, Segments
+from miue.bags import BagBatch, Segments
 from miue.common.errors import ConfigError
 from miue.distributions import Dirichlet
 from miue.evidence import to_alpha

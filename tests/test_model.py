@@ -17,8 +17,7 @@ from made_bags import FITTING, separable_bags, train_with
 from sealed_files import seal_again
 
 import miue
-from miue.bags.dataset import BagDataset
-from miue.bags.labels import Labels
+from miue.bags import BagDataset, Labels
 from miue.calibration import Goals
 from miue.common.errors import ConfigError, DataError, ModelError, StorageError
 from miue.model import encoding

@@ -34,7 +34,7 @@ from miue.calibration.monitoring.martingale import (
 from miue.calibration.monitoring.page import render_monitor
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.common.tables import read_columns
-from miue.io.store import write_store
+from miue.io import write_store
 
 RANDOM = np.random.default_rng
 pytestmark = pytest.mark.usefixtures("small_plotly")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from made_bags import COUNTING_NETWORKS, RAGGED_NETWORKS, build_network
 from torch import Tensor, nn
 
-from miue.bags.segments import Segments
+from miue.bags import Segments
 from miue.common.errors import ConfigError, ModelError
 from miue.networks import NETWORKS, DualStreamNetwork, MILNetwork, initialize, instance_logits_of_features
 from miue.networks.encoders import MLP, AlexNet, CompactCNN, Encoder, LeNet, default_encoder

@@ -16,7 +16,7 @@ from scipy.special import lambertw
 from torch import Tensor
 
 import miue
-from miue.bags.segments import Segments
+from miue.bags import Segments
 from miue.distributions import Dirichlet
 from miue.evidence import residual_log_evidence
 from miue.methods import METHODS, DensityAwareEDL

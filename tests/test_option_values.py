@@ -12,7 +12,7 @@ import pytest
 from made_bags import train_one_epoch
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.cli.flags import value_of
 from miue.common.errors import ConfigError
 

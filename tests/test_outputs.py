@@ -13,11 +13,11 @@ from commands import fail, run
 from made_bags import separable_bags
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.errors import StorageError
 from miue.common.folder_kinds import EXPORT, PREDICTIONS, STORE, FolderKind, kind_of
 from miue.common.outputs import refuse_existing
-from miue.io.store import write_store
+from miue.io import write_store
 from miue.predictions import Predictions
 
 ONE_EPOCH = ("--set", "max_epochs=1", "--method", "deterministic", "--quiet")

@@ -20,7 +20,7 @@ from miue.common.errors import ConfigError, StorageError
 from miue.evaluation import METRICS, Metric, check_own_metrics, evaluate, is_built_in, own_metrics
 from miue.evaluation.class_metrics import NOT_FINITE, NamedMetric
 from miue.evaluation.metrics import NO_LABEL, Judged, Owners, WeightedMetric, mean_over_items
-from miue.io.draw_splits import make_folds
+from miue.io import make_folds
 from miue.model.hub import _listed_metrics
 from miue.model.recipe import Recipe
 from miue.predictions import Predictions, PredictionTable, read_predictions

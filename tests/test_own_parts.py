@@ -18,8 +18,7 @@ from sealed_files import seal_again
 from torch import nn
 
 import miue
-from miue.bags.dataset import BagDataset
-from miue.bags.segments import Segments
+from miue.bags import BagDataset, Segments
 from miue.common.errors import ConfigError, ModelError
 from miue.common.values import Option
 from miue.model.build import build_method
@@ -432,7 +431,7 @@ def test_a_registered_part_is_used_by_its_name(monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.long
 def test_parts_of_others_are_cross_validated_and_used_by_the_classifier(tmp_path: Path) -> None:
-    from miue.io.draw_splits import make_folds
+    from miue.io import make_folds
     from miue.selection import cross_validate
 
     bags = separable_bags(24)

@@ -14,8 +14,8 @@ import torch
 
 import miue
 from miue.common.errors import ConfigError, DataError
+from miue.io import state_of_instances
 from miue.io.formats import READERS, OpenFile, contents_of, read_rows
-from miue.io.instances import state_of_instances
 
 
 class ClosesItself:

@@ -14,13 +14,10 @@ from commands import run
 from PIL import Image
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.errors import DataError, StorageError
+from miue.io import load_bags, make_split, pack, verify, write_store
 from miue.io import pack as packing
-from miue.io.draw_splits import make_split
-from miue.io.load import load_bags
-from miue.io.pack import pack
-from miue.io.store import verify, write_store
 from miue.settings import VALIDATION_SHARE
 
 

@@ -122,7 +122,7 @@ def test_an_unknown_uncertainty_is_refused_with_the_nearest_name(read: bool, tmp
 def test_the_order_of_small_evidence_is_kept(tmp_path: Path) -> None:
     predictions = ragged([4])
     alpha = 1 + torch.tensor([[1e-12, 0], [2e-12, 0], [3e-12, 0], [1e9 + 0.125, 0]], dtype=torch.float64)
-    labels = miue.bags.labels.Labels.unknown(4)
+    labels = miue.bags.known.Labels.unknown(4)
     table = replace(predictions.instances, distribution=Dirichlet(alpha), labels=labels)  # type: ignore[type-var]
     bags = replace(predictions.bags, distribution=Dirichlet(alpha[:1]), labels=labels[:1])
     found = stored(Predictions(bags, table), tmp_path / "p").distribution

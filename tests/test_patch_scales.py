@@ -17,7 +17,7 @@ from commands import run
 
 import miue
 from miue import load_bags
-from miue.io.formats.child import contents_of
+from miue.io.formats import contents_of
 
 FEATURES = made_files.features_of(20)
 CORNERS = made_files.grid(20, 512)

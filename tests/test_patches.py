@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from made_slides import alpha_of, prediction_table
 
-from miue.bags.coords import Coords
+from miue.bags import Coords
 from miue.common.errors import ConfigError, DataError
 from miue.common.tasks import Shard
 from miue.pathology.export.patches import (

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from scipy.special import digamma
 
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import Labels, OodFlags
 from miue.distributions import Categorical, Dirichlet
 from miue.predictions import PredictionTable, by_patient
 

@@ -23,7 +23,7 @@ from torch import nn
 import miue
 from miue.common import user_warnings
 from miue.common.errors import DataError, ModelError
-from miue.io.load import load_bags
+from miue.io import load_bags
 
 QUICK = ["--quiet", "--distance", "none", "--set", "max_epochs=2", "--set", "encoder.width=8"]
 

@@ -16,9 +16,9 @@ from test_executors import contents
 from test_shards import patients_of
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.tasks import LOCAL, Shard, Task
-from miue.io.load import load_bags
+from miue.io import load_bags
 from miue.model import shards as module
 from miue.model.predict import BATCH_INSTANCES, NoReadableBag
 from miue.model.shards import PredictionRequest, describe_shard, write_predictions, write_predictions_side_by_side

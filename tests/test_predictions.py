@@ -16,7 +16,7 @@ from made_promises import predictions_of
 from sealed_files import seal_again
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.calibration import worklist
 from miue.common.errors import DataError, MiueError, StorageError
 from miue.distributions import Categorical, Dirichlet, Draws

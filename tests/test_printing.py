@@ -12,12 +12,11 @@ import torch
 from made_bags import separable_bags
 
 import miue
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import Labels, OodFlags
 from miue.common.errors import ConfigError
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.distributions import Categorical
-from miue.io.loaded import LoadedBags
+from miue.io import LoadedBags
 from miue.predictions import PredictionTable
 from miue.selection import Compared, Comparison, Difference, Summaries, Summary
 

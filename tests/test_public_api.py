@@ -17,14 +17,15 @@ import pytest
 from made_predictions import made_predictions
 
 import miue
+import miue.io
 
 SOURCE = Path(miue.__file__).parent
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 
 
-def imported_for_types() -> dict[str, str]:
+def imported_for_types(package: Path = SOURCE) -> dict[str, str]:
     """Name and module of every import that type checkers alone see."""
-    tree = ast.parse((SOURCE / "__init__.py").read_text())
+    tree = ast.parse((package / "__init__.py").read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
     assert all(alias.asname == alias.name for node in imports for alias in node.names)  # re-exported
@@ -51,6 +52,7 @@ def test_objects_of_arrays_are_the_same_only_as_themselves(kind: str) -> None:
 
 def test_what_a_type_checker_sees_is_what_is_there_at_run_time() -> None:
     assert imported_for_types() == miue._PUBLIC
+    assert imported_for_types(SOURCE / "io") == miue.io._FACE
 
 
 @pytest.mark.slow

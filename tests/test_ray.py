@@ -20,7 +20,7 @@ from made_slides import predictions_of_two_slides
 from test_executors import contents, ensemble, written
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.tasks import Executor, Task, run_tasks
 from miue.model.shards import PredictionRequest, write_predictions, write_predictions_side_by_side

@@ -19,13 +19,11 @@ import torch
 from safetensors.numpy import save_file
 
 from miue.common.errors import ConfigError, DataError, StorageError
+from miue.io import FileInstances, describe_bag_files, load_bags
 from miue.io.formats import READERS, contents_of, read_rows
 from miue.io.formats.numpy_files import Member
 from miue.io.formats.open import contents_here
-from miue.io.instances import FileInstances
 from miue.io.layouts.files import FilesLayout, list_bag_files
-from miue.io.layouts.listing import describe_bag_files
-from miue.io.load import load_bags
 from miue.settings import LoadSettings
 
 FEATURES = made_files.features_of(7)

@@ -21,8 +21,8 @@ from commands import run
 
 import miue
 from miue.common.errors import DataError, StorageError
+from miue.io import load_bags
 from miue.io.formats import child, contents_of, read_rows
-from miue.io.load import load_bags
 from miue.pathology.tile_files import read_attributes, read_tiles
 
 FEATURES = made_files.features_of(7)

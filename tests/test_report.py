@@ -16,14 +16,14 @@ from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
 import miue
-from miue.bags.labels import Labels
+from miue.bags import Labels
 from miue.calibration import CalibrationBags, DeferralGoal, FalseAlarmGoal, PredictionSetGoal, calibrate, decide
 from miue.cli import app
 from miue.common.errors import DataError, MiueError
 from miue.common.page import json_in_html
 from miue.evaluation import evaluate
 from miue.evaluation.metrics import NO_LABEL
-from miue.io.store import write_store
+from miue.io import write_store
 from miue.predictions import Predictions, Provenance
 from miue.report.fitting import SCRIPTS, TEMPLATE
 from miue.report.runs import named_runs

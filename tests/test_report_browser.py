@@ -27,7 +27,7 @@ from made_predictions import (
 from made_promises import exact_interval
 from made_reports import store_of
 
-from miue.bags.coords import Coords
+from miue.bags import Coords
 from miue.calibration import DeferralGoal, FalseAlarmGoal, calibrate, decide
 from miue.evaluation.level import error_measure
 from miue.predictions import Predictions, Provenance

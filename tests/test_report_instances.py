@@ -17,11 +17,11 @@ from made_reports import Page, reported, store_of, unpacked
 from matplotlib.patches import Rectangle
 from typer.testing import CliRunner
 
-from miue.bags.coords import Coords
+from miue.bags import Coords
 from miue.cli import app
 from miue.common.errors import ConfigError, DataError
 from miue.distributions import Dirichlet
-from miue.io.load import load_bags
+from miue.io import load_bags
 from miue.predictions import Predictions
 from miue.report.figures import bag_figure
 from miue.report.instances import first_instances

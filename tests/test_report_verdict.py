@@ -14,8 +14,7 @@ from made_predictions import made_predictions, unlabeled
 from made_promises import exact_interval
 from made_reports import reported
 
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import Labels, OodFlags
 from miue.calibration import calibrate, decide, grouped_error_interval, needed_by_default
 from miue.common.errors import DataError
 from miue.distributions import Categorical

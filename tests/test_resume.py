@@ -18,9 +18,9 @@ from made_images import bright_bags
 from torch import Tensor, nn
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.errors import DataError, StorageError
-from miue.io.draw_splits import make_folds
+from miue.io import make_folds
 from miue.model.recipe import Recipe, settings_by_size
 from miue.selection import cross_validate
 from miue.settings import TrainingConfig

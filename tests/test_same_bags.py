@@ -14,8 +14,8 @@ from commands import run
 from made_bags import train_with
 
 import miue
-from miue.bags.fingerprint import find_same_bags
-from miue.io.load import load_bags
+from miue.bags import find_same_bags
+from miue.io import load_bags
 from miue.model.recipe import Recipe
 from miue.model.training_bags import TrainingBags
 from miue.sklearn import MILUncertaintyClassifier

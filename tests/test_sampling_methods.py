@@ -15,8 +15,7 @@ from made_bags import build_method, build_network, labeled_batch, separable_bags
 from scipy import integrate, stats
 
 import miue
-from miue.bags.dataset import BagDataset
-from miue.bags.segments import Segments
+from miue.bags import BagDataset, Segments
 from miue.common.errors import ConfigError, DataError
 from miue.distributions import Categorical, Draws
 from miue.methods import BayesMIL, MCDropout, Method

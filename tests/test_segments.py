@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from miue.bags.segments import (
+from miue.bags import (
     Segments,
     per_instance,
     segment_argmax,

@@ -13,9 +13,7 @@ import torch
 from commands import run
 
 import miue
-from miue.bags.coords import Coords
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import Coords, Labels, OodFlags
 from miue.calibration import DeferralGoal, InstanceGoal, PredictionSetGoal
 from miue.calibration.prediction_sets import fit_prediction_sets
 from miue.common.errors import DataError

@@ -20,10 +20,7 @@ from test_executors import contents
 from test_unwritable import full_disk
 
 import miue
-from miue.bags.coords import Coords
-from miue.bags.dataset import BagDataset
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import BagDataset, Coords, Labels, OodFlags
 from miue.common.errors import ConfigError, StorageError
 from miue.model.shards import merge_predictions
 

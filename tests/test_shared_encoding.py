@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.methods import DeepEnsemble, MCDropout, Method
 from miue.model import draws
 from miue.model.predict import predict

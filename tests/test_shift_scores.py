@@ -18,9 +18,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
 import miue
-from miue.bags.dataset import BagDataset
-from miue.bags.image_statistics import count_statistics, image_statistics
-from miue.bags.segments import Segments
+from miue.bags import BagDataset, Segments, count_statistics, image_statistics
 from miue.common.errors import DataError
 from miue.datasets.digits import digits_bags
 from miue.model.feature_scores import DistanceScores

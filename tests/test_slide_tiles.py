@@ -18,15 +18,10 @@ from test_unwritable import denied, full_disk
 from typer.testing import CliRunner
 
 import miue
-from miue.bags.concatenate import concatenate
-from miue.bags.dataset import BagDataset
-from miue.bags.image_statistics import image_statistics
+from miue.bags import BagDataset, concatenate, image_statistics
 from miue.cli.app import app
 from miue.common.errors import ConfigError, DataError, StorageError
-from miue.io.handover import describe_bags, find_bags_again
-from miue.io.load import load_bags
-from miue.io.pack import pack
-from miue.io.store import read_store
+from miue.io import describe_bags, find_bags_again, load_bags, pack, read_store
 from miue.pathology.patch_encoders import PLAIN, PatchEncoder, color_texture, plain_encoder
 from miue.pathology.slides import _check_colors, microns_per_pixel, open_slide, thumbnail
 from miue.pathology.tile_files import Tiles, write_features

@@ -21,10 +21,9 @@ import zarr
 from commands import fail, run
 
 from miue.common.errors import ConfigError, DataError
+from miue.io import load_bags, state_of_instances
 from miue.io.formats import contents_of, read_rows
 from miue.io.formats.open import contents_here
-from miue.io.instances import state_of_instances
-from miue.io.load import load_bags
 
 SIZE, WIDTH = 23, 6
 CORNERS = made_files.grid(SIZE, made_stores.SIDE) + np.array([1000, 72_000])

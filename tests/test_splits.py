@@ -14,15 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from miue.bags.dataset import BagDataset
-from miue.bags.drawing import draw_folds, draw_one_of_each, folds_for, group_by_patient, hold_out
-from miue.bags.ood_flags import OodFlags
+from miue.bags import BagDataset, OodFlags, draw_folds, draw_one_of_each, group_by_patient, hold_out
+from miue.bags.drawing import folds_for
 from miue.common.errors import ConfigError, DataError, StorageError
-from miue.io.draw_splits import draw_split, make_folds, make_split
-from miue.io.load import load_bags
-from miue.io.loaded import LoadedBags
-from miue.io.split_files import read_splits, write_splits
-from miue.io.splits import Splits, check_splits
+from miue.io import LoadedBags, Splits, draw_split, load_bags, make_folds, make_split, read_splits, write_splits
+from miue.io.splits import check_splits
 
 NAMES = tuple("abcdef")
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.ndimage import gaussian_filter
 from skimage.color import hed_from_rgb, rgb_from_hed
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.errors import ConfigError
 from miue.datasets.image_shifts import shifted_copies
 from miue.pathology.stain_shifts import (

@@ -18,10 +18,10 @@ from made_predictions import made_predictions
 from test_unwritable import full_disk
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.calibration import Goals, InstanceGoal
 from miue.common.errors import ConfigError, DataError, StorageError
-from miue.io.draw_splits import make_folds
+from miue.io import make_folds
 from miue.model.calibrate import calibrate_model
 from miue.model.recipe import Recipe
 from miue.predictions import PredictionStream, PredictionTable

@@ -14,7 +14,7 @@ from pyarrow import csv, parquet
 import miue
 from miue.cli.inspection import UNUSABLE, describe
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
-from miue.io.load import load_bags
+from miue.io import load_bags
 
 COLUMNS = ["0", "1", "2"]
 

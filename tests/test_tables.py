@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.csv_text import START_BYTES
 from miue.common.errors import MiueError, StorageError
 from miue.common.tables import (
@@ -28,10 +28,7 @@ from miue.common.tables import (
     write_rows,
     write_table,
 )
-from miue.io.instance_labels import with_instance_labels
-from miue.io.label_table import read_label_table
-from miue.io.load import load_bags
-from miue.io.split_files import read_splits
+from miue.io import load_bags, read_label_table, read_splits, with_instance_labels
 from miue.pathology.annotations import write_patch_labels
 from miue.predictions.read import read_table
 

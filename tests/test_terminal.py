@@ -13,11 +13,10 @@ import pytest
 from commands import fail, run
 from made_predictions import made_predictions
 
-from miue.bags.coords import Coords
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset, Coords
 from miue.common.errors import DataError
 from miue.common.text import ResultTable, visible
-from miue.io.store import write_store
+from miue.io import write_store
 from miue.predictions import Predictions, Provenance
 
 HOSTILE = ("[/x]", "[low]", "[red]a[/red]", ":smile:", "\\[b]", "\x1b[31mred", "\x9b2J", "\x07", "‮abc")

@@ -6,7 +6,7 @@ import parts_of_others as others
 import pytest
 from made_bags import train_one_epoch
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 
 WORDS = "--network parts_of_others:FailsInUse --method softmax --set max_epochs=1 --quiet"
 

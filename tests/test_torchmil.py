@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import miue
-from miue.bags.segments import BagBatch, Segments
+from miue.bags import BagBatch, Segments
 from miue.cli import app
 from miue.common.errors import ConfigError
 from miue.distributions import Dirichlet

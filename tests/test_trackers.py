@@ -17,11 +17,10 @@ from made_bags import train_with
 from typer.testing import CliRunner
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.cli import app
 from miue.common.errors import ConfigError
-from miue.io.draw_splits import make_folds
-from miue.io.store import write_store
+from miue.io import make_folds, write_store
 from miue.model.recipe import Recipe
 from miue.selection import cross_validate
 from miue.settings import RunSettings, TrainingConfig

@@ -22,10 +22,7 @@ from made_bags import separable_bags, train_with
 from safetensors.torch import load_file
 
 import miue
-from miue.bags.batches import ordered_batches, shuffled_batches
-from miue.bags.dataset import BagDataset
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import BagDataset, Labels, OodFlags, ordered_batches, shuffled_batches
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.nested import read_nested, write_nested
 from miue.model.recipe import settings_by_size

@@ -12,7 +12,7 @@ from commands import fail, run
 from made_bags import separable_bags, train_with
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.calibration import DeferralGoal, FalseAlarmGoal, PredictionSetGoal
 from miue.common.errors import DataError
 from miue.model.training_bags import TrainingBags

@@ -23,9 +23,7 @@ from fast import slow_but
 from pyarrow import parquet
 from safetensors.torch import save_file
 
-from miue.bags.coords import Coords
-from miue.bags.dataset import BagDataset
-from miue.bags.ood_flags import OodFlags
+from miue.bags import BagDataset, Coords, OodFlags
 from miue.cli.predictions import read_given
 from miue.common.errors import DataError, MiueError, StorageError
 from miue.common.files import file_sha256, read_json
@@ -35,11 +33,9 @@ from miue.common.weights import read_tensors
 from miue.datasets.image_files import has_split, read_idx
 from miue.datasets.mnist import mnist_bags
 from miue.datasets.musk import musk_bags
-from miue.io.formats import child, contents_of, read_rows
-from miue.io.formats.numpy_files import read_array
+from miue.io import read_splits, read_store, write_store
+from miue.io.formats import child, contents_of, read_array, read_rows
 from miue.io.layouts.long_table import read_long_table
-from miue.io.split_files import read_splits
-from miue.io.store import read_store, write_store
 from miue.pathology.outlines import outlines
 from miue.pathology.tile_files import read_attributes, read_tiles
 

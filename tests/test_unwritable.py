@@ -22,18 +22,15 @@ from made_bags import separable_bags, train_with
 from made_predictions import made_predictions
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.calibration import Goals, worklist, write_worklist
 from miue.common.devices import lightning_device, torch_device
 from miue.common.errors import NO_ROOM, ConfigError, DataError, StorageError, WriteError, not_readable
 from miue.common.files import atomic_file, atomic_folder
 from miue.common.folder_kinds import PREDICTIONS
 from miue.common.tasks import Executor
-from miue.io.draw_splits import make_folds
-from miue.io.formats.base import refusing
-from miue.io.formats.numpy_files import write_array
-from miue.io.pack import pack
-from miue.io.store import write_store
+from miue.io import make_folds, pack, write_store
+from miue.io.formats import refusing, write_array
 from miue.model.calibrate import calibrate_model
 from miue.model.recipe import Recipe
 from miue.pathology.export.folders import export

@@ -16,7 +16,7 @@ from made_slides import prediction_table as table
 from sealed_files import seal_again
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.errors import StorageError
 from miue.methods import METHODS
 from miue.predictions import VALIDATION as FILE

@@ -18,14 +18,12 @@ from sklearn.linear_model import LinearRegression
 from typer.testing import CliRunner
 
 import miue
-from miue.bags.dataset import BagDataset
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import BagDataset, Labels, OodFlags
 from miue.cli import app
 from miue.common.errors import DataError, ModelError
 from miue.common.tables import read_rows
 from miue.common.tasks import Task, run_tasks
-from miue.io.store import write_store
+from miue.io import write_store
 from miue.model.folder import SavedConfig, read_config
 from miue.model.training_bags import parts_of_run
 from miue.predictions import TrainingRecord, read_predictions

@@ -11,7 +11,7 @@ import h5py
 import pytest
 from made_bags import separable_bags
 
-from miue.io.store import write_store
+from miue.io import write_store
 
 WITHOUT = """
 import os, signal, sys

@@ -11,7 +11,7 @@ from made_files import features_of, trident
 from made_parts import ragged
 
 import miue
-from miue.io.handover import describe_bags, find_bags_again
+from miue.io import describe_bags, find_bags_again
 from miue.predictions import StoredInstances
 
 COHORTS = ("first", "second")

@@ -12,8 +12,7 @@ import torch
 from made_bags import build_network, train_one_epoch
 from torch import nn
 
-from miue.bags.dataset import BagDataset
-from miue.bags.segments import Segments, segment_mean, segment_softmax
+from miue.bags import BagDataset, Segments, segment_mean, segment_softmax
 from miue.common.errors import ConfigError, ModelError
 from miue.distributions import Categorical
 from miue.methods import MCDropout, Softmax, check_distribution

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.tables import write_rows
 from miue.datasets.image_shifts import SHIFTS, ImageShift, shifted_copies
 from miue.evaluation import evaluate

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.text import ResultTable
 from miue.distributions.measures import MEASURES
 from miue.evaluation import evaluate

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.calibration import InstanceFlags, InstanceGoal
 from miue.calibration.instance_flags import POSTERIOR, score_names
 from miue.calibration.instance_thresholds import fit_instance_flags
@@ -76,7 +76,7 @@ class Scored:
 
 def predict_mnist(store: Path, runs: Path, out: Path) -> None:
     """Predict the in-distribution test bags with every trained run and estimator; what is there is skipped."""
-    from miue.io.store import read_store
+    from miue.io import read_store
 
     bags = read_store(store)
     test = bags.subset(np.flatnonzero((np.array(bags.splits) == "test") & bags.is_ood.in_distribution))
@@ -90,7 +90,7 @@ def predict_mnist(store: Path, runs: Path, out: Path) -> None:
 
 def predict_nuclei(source: Path, out: Path, network: str, method: str, seed: int) -> None:
     """Train on 38 patients, stop by 10, and predict the other 50 with every estimator."""
-    from miue.bags.concatenate import concatenate
+    from miue.bags import concatenate
     from miue.training.train import train
 
     name = f"nuclei_{network}_{method.replace('deterministic', 'softmax')}_{seed}"

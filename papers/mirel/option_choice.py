@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.errors import unknown_name
 from miue.common.text import ResultTable
 from miue.common.values import Option

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.text import ResultTable
 from miue.datasets.drawing import Pool, draw_bags, drawn_dataset
 from miue.datasets.image_files import read_images

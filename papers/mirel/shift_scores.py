@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from miue.bags.dataset import BagDataset
-from miue.bags.image_statistics import image_statistics
-from miue.bags.segments import Segments
+from miue.bags import BagDataset, Segments, image_statistics
 from miue.common.seeds import derive_seed
 from miue.datasets.image_shifts import shifted_copies
 from miue.model.model import Model

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.errors import StorageError, unknown_name
 from miue.common.values import Option
 from papers.mirel.paths import Paths
 
 if TYPE_CHECKING:
-    from miue.io.loaded import LoadedBags
+    from miue.io import LoadedBags
 
 
 def store_of(data: str, paths: Paths, arguments: Mapping[str, Option] | None = None) -> BagDataset:
@@ -32,7 +32,7 @@ def store_of(data: str, paths: Paths, arguments: Mapping[str, Option] | None = N
         StorageError: files that are not in ``paths.source``, or a store that was made with other arguments.
         DataError: files that cannot be used.
     """
-    from miue.io.store import read_store, read_store_summary
+    from miue.io import read_store, read_store_summary
 
     make_stores({data: arguments or {}}, paths)
     path, made_by = _path(data, paths), _made_by(data, arguments or {})
@@ -58,9 +58,7 @@ def make_stores(wanted: Mapping[str, Mapping[str, Option]], paths: Paths, *, pro
     Raises:
         ConfigError, StorageError, DataError: as ``store_of`` does.
     """
-    from miue.io.instances import FileInstances
-    from miue.io.pack import pack
-    from miue.io.store import write_store
+    from miue.io import FileInstances, pack, write_store
 
     lacking = [data for data in wanted if not (_path(data, paths) / "store.json").exists()]
     sources = {data: _opened(data, paths.source, wanted[data], progress) for data in lacking}
@@ -92,7 +90,7 @@ def _opened(data: str, source: Path, arguments: Mapping[str, Any], progress: boo
     from miue.datasets import cifar10 as cifar10
     from miue.datasets import mnist as mnist
     from miue.datasets.gaussian import gaussian_bags
-    from miue.io.loaded import LoadedBags
+    from miue.io import LoadedBags
     from papers.mirel.camelyon16 import bags as slides
 
     make: dict[str, Callable[[], LoadedBags]] = {

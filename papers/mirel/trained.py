@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.model.feature_scores import DistanceLike, fit_distances
 from miue.model.model import Model
 from papers.mirel.paths import Paths

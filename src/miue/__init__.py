@@ -11,9 +11,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what editors and type checkers read; the same names as below, which a test compares
-    from miue.bags.concatenate import concatenate as concatenate
-    from miue.bags.dataset import BagDataset as BagDataset
-    from miue.bags.segments import Segments as Segments
+    from miue.bags import BagDataset as BagDataset
+    from miue.bags import Segments as Segments
+    from miue.bags import concatenate as concatenate
     from miue.calibration import Calibration as Calibration
     from miue.calibration import DeferralGoal as DeferralGoal
     from miue.calibration import FalseAlarmGoal as FalseAlarmGoal
@@ -28,11 +28,11 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.distributions.measures import MEASURES as MEASURES
     from miue.evaluation import evaluate as evaluate
     from miue.evidence import ACTIVATIONS as ACTIVATIONS
-    from miue.io.draw_splits import make_folds as make_folds
-    from miue.io.draw_splits import make_split as make_split
-    from miue.io.load import load_bags as load_bags
-    from miue.io.store import read_store as read_store
-    from miue.io.store import write_store as write_store
+    from miue.io import load_bags as load_bags
+    from miue.io import make_folds as make_folds
+    from miue.io import make_split as make_split
+    from miue.io import read_store as read_store
+    from miue.io import write_store as write_store
     from miue.methods import METHODS as METHODS
     from miue.model.model import Model as Model
     from miue.model.recipe import Recipe as Recipe
@@ -55,7 +55,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
 
 _PUBLIC = {
     "ACTIVATIONS": "miue.evidence",
-    "BagDataset": "miue.bags.dataset",
+    "BagDataset": "miue.bags",
     "Calibration": "miue.calibration",
     "Categorical": "miue.distributions",
     "DISTANCES": "miue.scores",
@@ -74,25 +74,25 @@ _PUBLIC = {
     "Predictions": "miue.predictions",
     "Recipe": "miue.model.recipe",
     "DeferralGoal": "miue.calibration",
-    "Segments": "miue.bags.segments",
+    "Segments": "miue.bags",
     "TrainingConfig": "miue.settings",
     "calibrate": "miue.calibration",
     "check_mil": "miue.selection",
     "check_vanishing": "miue.selection",
-    "concatenate": "miue.bags.concatenate",
+    "concatenate": "miue.bags",
     "compare": "miue.selection",
     "cross_validate": "miue.selection",
     "decide": "miue.calibration",
     "evaluate": "miue.evaluation",
     "export": "miue.pathology.export.folders",
-    "load_bags": "miue.io.load",
-    "make_folds": "miue.io.draw_splits",
-    "make_split": "miue.io.draw_splits",
+    "load_bags": "miue.io",
+    "make_folds": "miue.io",
+    "make_split": "miue.io",
     "read_predictions": "miue.predictions",
-    "read_store": "miue.io.store",
+    "read_store": "miue.io",
     "train": "miue.training.train",
     "write_report": "miue.report.report",
-    "write_store": "miue.io.store",
+    "write_store": "miue.io",
 }
 
 __all__ = sorted(_PUBLIC)

@@ -115,7 +115,7 @@ def check_inspect_bags(case: Case, seen: Any, whole: Any) -> str:
 
 def pack_bags(case: Case) -> dict[str, Any]:
     """Pack the folder, leaving out what cannot be used."""
-    from miue.io.store import read_store
+    from miue.io import read_store
 
     out = case.folder / "packed"
     run("data", "pack", case.folder / "bags", "--out", out, "--skip-bad", "--quiet")
@@ -190,7 +190,7 @@ def records(content: bytes | None, mark: str = ",") -> int | None:
 
 def long_table(case: Case) -> dict[str, Any]:
     """Open the table, inspect and pack it."""
-    from miue.io.store import read_store
+    from miue.io import read_store
 
     run("inspect", case.path)
     run("data", "pack", case.path, "--out", case.folder / "packed", "--quiet")
@@ -211,7 +211,7 @@ def check_long_table(case: Case, seen: Any, whole: Any) -> str:
 
 def label_table(case: Case) -> dict[str, Any]:
     """Draw splits of the folder with its label table, and take the labels of patches."""
-    from miue.io.label_table import read_label_table
+    from miue.io import read_label_table
 
     folder, out = case.folder, case.folder / "drawn.csv"
     given: dict[str, Any] = {"slide_table": folder / "slides.csv", "columns": {"label": "MSI"}}
@@ -250,7 +250,7 @@ def check_label_table(case: Case, seen: Any, whole: Any) -> str:
 
 def splits(case: Case) -> dict[str, Any]:
     """Pack the folder with the splits."""
-    from miue.io.store import read_store
+    from miue.io import read_store
 
     given = case.path.parent if case.name.startswith("splits_") else case.path
     _, said = run("data", "pack", case.folder / "bags", "--labels", case.folder / "labels.csv", "--splits", given,

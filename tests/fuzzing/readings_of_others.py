@@ -15,7 +15,7 @@ OURS = "d1"  # the bag of which a file is damaged
 
 def pack_folder(case: Case) -> dict[str, Any]:
     """Inspect and pack the folder with what lies beside it, leaving out what cannot be used."""
-    from miue.io.store import read_store
+    from miue.io import read_store
 
     torchmil = (case.folder / "patches").exists()
     bags = case.folder / "patches" if torchmil else case.folder / "bags"

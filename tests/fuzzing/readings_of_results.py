@@ -26,7 +26,7 @@ def declared(content: bytes | None) -> dict[str, Any]:
 
 def store(case: Case) -> dict[str, Any]:
     """Open the store, inspect it and predict its bags."""
-    from miue.io.store import read_store
+    from miue.io import read_store
     from miue.predictions import read_predictions
 
     bags = read_store(case.folder / "bags")
@@ -215,7 +215,7 @@ def check_area(case: Case, seen: Any, whole: Any) -> str:
 
 def pack_on(case: Case) -> dict[str, Any]:
     """Go on with a packing that was interrupted."""
-    from miue.io.store import read_store
+    from miue.io import read_store
 
     run("data", "pack", case.base / "npy/bags", "--out", case.folder / "store", "--quiet")
     return {"rows": digest(read_store(case.folder / "store").instances)}

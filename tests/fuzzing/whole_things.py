@@ -15,8 +15,7 @@ from made_predictions import made_predictions, on_a_slide
 from safetensors.torch import save_file
 
 from fuzzing.whole_others import build_others
-from miue.bags.coords import Coords
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset, Coords
 from miue.predictions import Predictions
 
 WIDTH = 6
@@ -141,7 +140,7 @@ def _lines(path: Path, head: str, lines: list[str]) -> None:
 
 def stores(base: Path) -> None:
     """Write a store with every array that one can have, and a packed one."""
-    from miue.io.store import write_store
+    from miue.io import write_store
 
     random = np.random.default_rng(0)
     sizes = (4, 3, 5, 2, 6, 3)
@@ -257,7 +256,7 @@ def packing(base: Path) -> None:
             raise KeyboardInterrupt
 
     (base / "packing").mkdir()
-    with patch("miue.io.pack.check_bag", check_bag):
+    with patch("miue.io.packing.check_bag", check_bag):
         _stopped("data", "pack", base / "npy/bags", "--out", base / "packing/store", "--quiet")
 
 

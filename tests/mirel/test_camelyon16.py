@@ -22,13 +22,11 @@ from made_camelyon16 import (
 from made_files import clam, trident
 from typer.testing import CliRunner
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.cli import app
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.common.tables import read_text_columns
-from miue.io import instances
-from miue.io.instances import FileInstances
-from miue.io.loaded import LoadedBags
+from miue.io import FileInstances, LoadedBags, instances
 from papers.mirel.camelyon16.bags import camelyon16_bags, camelyon16_with_prad, camelyon16_with_shifts
 from papers.mirel.camelyon16.slides import PARTLY_OUTLINED, TEST, camelyon16_slides
 from papers.mirel.camelyon16.slides import TRAINING as OFFICIAL

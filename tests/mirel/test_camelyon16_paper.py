@@ -12,10 +12,10 @@ from fast import slow_but
 from made_camelyon16 import OUTLINED, SHIFTS, STEP, made_camelyon16
 from typer.testing import CliRunner
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.cli import app as miue_app
 from miue.common.errors import StorageError
-from miue.io.store import read_store
+from miue.io import read_store
 from miue.pathology.tile_files import Tiles, read_tiles
 from papers.mirel import Preset, preset, preset_names, published_table, runner
 from papers.mirel.cli import app

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import miue
-from miue.bags.dataset import BagDataset
-from miue.bags.ood_flags import OodFlags
+from miue.bags import BagDataset, OodFlags
 from miue.model.feature_scores import fit_distances
 from papers.mirel import decision_outcomes, trained
 from papers.mirel.decision_outcomes import HALF, VALIDATION, outcomes, summaries

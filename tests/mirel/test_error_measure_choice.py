@@ -11,7 +11,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import miue
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.predictions import ERROR_PROBABILITY
 from papers.mirel import error_measure_choice as choice
 from papers.mirel import trained as presets

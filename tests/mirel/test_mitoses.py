@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.tables import read_rows
-from miue.io.store import read_store, read_store_summary
+from miue.io import read_store, read_store_summary
 from papers.mirel.cli import app
 from papers.mirel.folds import missing
 from papers.mirel.mitoses import experiment as mitoses

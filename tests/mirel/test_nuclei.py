@@ -12,13 +12,11 @@ from fast import slow_but
 from test_cifar10_bags import write_strips
 from typer.testing import CliRunner
 
-from miue.bags.dataset import BagDataset
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import BagDataset, Labels, OodFlags
 from miue.common.errors import ConfigError, StorageError
 from miue.datasets.image_shifts import shifted_copies
 from miue.distributions import Categorical
-from miue.io.store import read_store, read_store_summary
+from miue.io import read_store, read_store_summary
 from miue.pathology.stain_shifts import ALL_SHIFTS, StainShift
 from miue.predictions import PredictionTable
 from papers.mirel.cli import app

@@ -17,9 +17,7 @@ from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
 import miue
-from miue.bags.dataset import BagDataset
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import BagDataset, Labels, OodFlags
 from miue.common.errors import ConfigError
 from miue.datasets import cifar10
 from miue.datasets.gaussian import gaussian_bags

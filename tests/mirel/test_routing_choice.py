@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import Labels, OodFlags
 from miue.datasets.mnist import mnist_bags
 from miue.distributions import Dirichlet
 from miue.predictions import Predictions, PredictionTable

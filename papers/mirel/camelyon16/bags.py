@@ -12,14 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.bags.dataset import BagDataset
-from miue.bags.drawing import hold_out
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import BagDataset, Labels, OodFlags, hold_out
 from miue.common.errors import DataError, not_a_folder, unknown_name
+from miue.io import LeftOut, LoadedBags
 from miue.io.formats import Contents
 from miue.io.layouts.files import list_bag_files, make_dataset, read_contents
-from miue.io.loaded import LeftOut, LoadedBags
 from miue.pathology.stain_shifts import KINDS, STRENGTHS
 from miue.pathology.tile_files import read_attributes
 from miue.settings import LoadSettings

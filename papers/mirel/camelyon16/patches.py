@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.bags.dataset import BagDataset
-from miue.bags.labels import Labels
+from miue.bags import BagDataset, Labels
 from miue.common.errors import DataError, StorageError, lacking
 from miue.common.text import tracked
-from miue.io.instance_labels import with_instance_labels
+from miue.io import with_instance_labels
 from miue.pathology.annotations import is_tumor, read_tumor, tumor_share
 from miue.pathology.outlines import SUFFIXES
 from papers.mirel.camelyon16.slides import PARTLY_OUTLINED, TEST, TRAINING

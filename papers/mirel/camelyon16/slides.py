@@ -14,7 +14,7 @@ from pathlib import Path
 from miue.bags.names import strip_endings
 from miue.common.errors import DataError, StorageError, not_readable
 from miue.common.tables import read_text_columns
-from miue.io.label_table import read_label_table
+from miue.io import read_label_table
 
 CLASSES = ("normal", "tumor")
 REFERENCE, CHOSEN = "reference.csv", "slides.csv"

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.distributions import Dirichlet
 from papers.mirel.figures.figure_with_data import Cell, FigureWithData
 from papers.mirel.paths import Paths

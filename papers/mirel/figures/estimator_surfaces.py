@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float32
 from matplotlib.figure import Figure
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.distributions import Dirichlet
 from miue.predictions import PredictionTable
 from papers.mirel.figures.figure_with_data import Cell, FigureWithData, plain

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.files import atomic_file
 from miue.datasets import cifar10, mnist
 from miue.distributions import Dirichlet

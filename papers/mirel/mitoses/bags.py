@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.errors import DataError
 from miue.datasets.drawing import DrawnBag, Pool, drawn_dataset
 from miue.datasets.image_archives import find_archive, open_archive, read_strips

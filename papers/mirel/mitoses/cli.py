@@ -43,7 +43,7 @@ OnlyMethods = Annotated[list[str] | None, typer.Option(help="Only these methods;
 @locks_out
 def mitoses_make(out: Out, source: Source = DATA, overwrite: Overwrite = False) -> None:
     """Make a bag store of 135 slides from mitoses64.npz; the id of a bag begins with its scanner."""
-    from miue.io.store import write_store
+    from miue.io import write_store
     from papers.mirel.mitoses.bags import scanned_slides
 
     refuse_existing(out, STORE, overwrite=overwrite)

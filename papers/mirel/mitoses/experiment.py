@@ -15,10 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from miue.bags.concatenate import concatenate
-from miue.bags.dataset import BagDataset
-from miue.bags.drawing import draw_folds, hold_out
-from miue.bags.ood_flags import OodFlags
+from miue.bags import BagDataset, OodFlags, concatenate, draw_folds, hold_out
 from miue.common.errors import unknown_name
 from miue.common.seeds import derive_seed
 from miue.evaluation import evaluate

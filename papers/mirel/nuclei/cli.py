@@ -44,7 +44,7 @@ def nuclei_make(out: Out, source: Source = DATA, overwrite: Overwrite = False) -
 
     The store has no splits, as so few bags are best cross-validated: nuclei run draws folds of its own.
     """
-    from miue.io.store import write_store
+    from miue.io import write_store
     from papers.mirel.nuclei.bags import nuclei_bags
 
     refuse_existing(out, STORE, overwrite=overwrite)

@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from miue.bags.dataset import BagDataset
-from miue.bags.drawing import draw_folds, hold_out
+from miue.bags import BagDataset, draw_folds, hold_out
 from miue.common.errors import unknown_name
 from miue.common.seeds import derive_seed
 from miue.common.values import Option

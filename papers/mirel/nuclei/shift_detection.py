@@ -12,9 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.bags.dataset import BagDataset
-from miue.bags.drawing import hold_out
-from miue.bags.ood_flags import OodFlags
+from miue.bags import BagDataset, OodFlags, hold_out
 from miue.calibration import FalseAlarmGoal, calibrate, decide
 from miue.common.errors import unknown_name
 from miue.common.tables import read_rows, write_rows

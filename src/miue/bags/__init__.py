@@ -1,1 +1,98 @@
-"""Bags: instances in segments, what is known of them, and batches."""
+"""Bags: instances in segments, what is known of them, and batches.
+
+Names of bags, classes and columns, and what cells of tables say, are in modules
+of these names.
+"""
+
+from __future__ import annotations
+
+from miue.bags.arrays import InstanceArray
+from miue.bags.batches import READ_AHEAD, PackedBatches, ordered_batches, read_ahead, shuffled_batches
+from miue.bags.classes import LabelSequence
+from miue.bags.columns import ItemColumns
+from miue.bags.concatenation import concatenate
+from miue.bags.dataset import BagDataset, check_dataset
+from miue.bags.drawing import count_units, draw_folds, draw_one_of_each, group_by_patient, hold_out
+from miue.bags.fingerprints import (
+    describe_copies,
+    find_same_bags,
+    fingerprint,
+    fingerprint_of_facts,
+    warn_of_copies,
+)
+from miue.bags.images import (
+    Augmentation,
+    advise_on_shape,
+    augmented,
+    check_augmentation,
+    kind_of_pixels,
+    largest_pixel,
+    rotate_flip,
+)
+from miue.bags.known import Coords, Labels, OodFlags, PartlyKnown
+from miue.bags.rows import GroupedRows
+from miue.bags.segments import (
+    BagBatch,
+    Segments,
+    as_float,
+    per_instance,
+    segment_argmax,
+    segment_logsumexp,
+    segment_max,
+    segment_mean,
+    segment_products,
+    segment_softmax,
+    segment_sum,
+    segment_weighted_sum,
+)
+from miue.bags.statistics import count_statistics, image_statistics
+
+__all__ = [
+    "READ_AHEAD",
+    "Augmentation",
+    "BagBatch",
+    "BagDataset",
+    "Coords",
+    "GroupedRows",
+    "InstanceArray",
+    "ItemColumns",
+    "LabelSequence",
+    "Labels",
+    "OodFlags",
+    "PackedBatches",
+    "PartlyKnown",
+    "Segments",
+    "advise_on_shape",
+    "as_float",
+    "augmented",
+    "check_augmentation",
+    "check_dataset",
+    "concatenate",
+    "count_statistics",
+    "count_units",
+    "describe_copies",
+    "draw_folds",
+    "draw_one_of_each",
+    "find_same_bags",
+    "fingerprint",
+    "fingerprint_of_facts",
+    "group_by_patient",
+    "hold_out",
+    "image_statistics",
+    "kind_of_pixels",
+    "largest_pixel",
+    "ordered_batches",
+    "per_instance",
+    "read_ahead",
+    "rotate_flip",
+    "segment_argmax",
+    "segment_logsumexp",
+    "segment_max",
+    "segment_mean",
+    "segment_products",
+    "segment_softmax",
+    "segment_sum",
+    "segment_weighted_sum",
+    "shuffled_batches",
+    "warn_of_copies",
+]

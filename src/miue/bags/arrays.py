@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from miue.bags.feature_names import frame_columns
-from miue.bags.frames import read_columns
-from miue.bags.single_precision import in_single
+from miue.bags.frames import frame_columns, read_columns
 from miue.common.errors import DataError, first_repeated, lacking
+from miue.common.numbers import in_single
 
 BYTES_AT_ONCE = 1 << 27
 """Of the instances that are held where all are read."""
@@ -162,13 +161,6 @@ def bag_array(bag: Any, name: str) -> np.ndarray:
     try:
         array = _dense(bag)
     except (TypeError, ValueError, RuntimeError) as error:
-        if isinstance(bag, tuple) and len(bag) == 2 and frame_columns(bag[1]):
-            raise DataError(
-                item=f"bag {name!r}",
-                wanted="a data frame",
-                got=f"a pair of {bag[0]!r} and a data frame, as groupby yields",
-                fix="pass [frame for _, frame in groups], with the columns of features alone",
-            ) from error
         raise _not_numbers(name, str(error).split("\n")[0]) from error
     if array.dtype.kind not in "fiub" and (columns := frame_columns(bag)):  # nullable numbers, for instance
         array = read_columns(bag, columns, np.float32, f"bag {name!r}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -12,23 +11,14 @@ from unicodedata import normalize
 import numpy as np
 
 from miue.common.errors import DataError, first_few
-from miue.common.text import plural
+from miue.common.numbers import MOST_EXACT
 
 UNKNOWN_WORDS = (
-    *("", "na", "n/a", "nan", "none", "null", "unknown", "#n/a", "<na>", "-nan", "#nv", "#n/d"),
+    *("", "na", "n/a", "nan", "none", "null", "unknown", "#n/a", "<na>", "-nan"),
     *("--", "'--", "not reported", "[not available]", "[not applicable]", "[not evaluated]", "[unknown]"),
 )
-"""What stands for nothing in a cell, in German #NV and in Spanish #N/D, then in clinical tables of TCGA.
-
-Names of classes can be two of these.
-"""
-FAILED_FORMULA = re.compile(r"#\S+[!?]|#GETTING_DATA|Err:\d{3}", re.IGNORECASE)
-"""What spreadsheets of any language leave in a cell of which they could not compute the formula, such as #REF!."""
-TEXT_FORMULA = re.compile(r'="([^"]*)"')
+"""What stands for nothing in a cell, then in clinical tables of TCGA; names of classes can be two of these."""
 POSSIBLE_CLASSES = ("none", "unknown")
-MOST_EXACT = 2**53  # up to which float64 holds every whole number
-
-
 _MISSING_TYPES = ("NAType", "NaTType", "MaskedConstant")
 
 
@@ -66,38 +56,6 @@ def known_text(text: str) -> str:
     ('tumor', '', True)
     """
     return "" if text.strip().lower() in UNKNOWN_WORDS else one_form(text.strip())
-
-
-def text_of_formula(cell: str) -> str:
-    """Return the text of a formula that holds a text alone, by which Excel keeps zeros; other cells as they are.
-
-    >>> text_of_formula('="007"'), text_of_formula("=A1"), text_of_formula("007")
-    ('007', '=A1', '007')
-    """
-    match = TEXT_FORMULA.fullmatch(cell.strip())
-    return match[1] if match else cell
-
-
-def check_formulas(texts: Sequence[str], what: str, source: str, classes: Sequence[str] = ()) -> None:
-    """Raise where a cell holds what a spreadsheet leaves of a formula that it could not compute.
-
-    Args:
-        texts: the cells, without spaces around them.
-        what: each cell says, as "label", for messages.
-        source: the table, likewise.
-        classes: texts that are meant as they are written.
-
-    Raises:
-        DataError: such a cell.
-    """
-    failed = next((text for text in texts if FAILED_FORMULA.fullmatch(text) and text not in classes), None)
-    if failed is not None:
-        raise DataError(
-            item=f"{what} {failed!r} of {source}",
-            wanted=f"a {'class' if what == 'label' else what}, or an empty cell where the {what} is unknown",
-            got=f"a formula that a spreadsheet could not compute, in {plural(list(texts).count(failed), 'row')}",
-            fix="mend the formula, or save the values alone",
-        )
 
 
 def row_name(table: str, row: int) -> str:

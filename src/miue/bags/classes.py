@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from shlex import quote
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import AfterValidator
 
 from miue.bags.cells import (
     POSSIBLE_CLASSES,
+    UNKNOWN_WORDS,
     alike_names,
-    check_formulas,
+    is_missing,
     is_number,
     known_text,
     meaning_of,
@@ -21,10 +22,13 @@ from miue.bags.cells import (
     refuse_quantities,
     sorted_names,
 )
-from miue.bags.labels import Labels
-from miue.common.errors import ConfigError, DataError, first_repeated
+from miue.bags.known import Labels
+from miue.bags.rows import plain_values
+from miue.common.errors import ConfigError, DataError, first_repeated, unknown_name
 from miue.common.text import plural
 
+LabelSequence = Collection[Any]
+"""Class indices from 0, or names of classes, None where unknown: a list, array, tensor or column of a frame."""
 NEGATIVE_NAMES = {
     *("negative", "neg", "normal", "benign", "healthy", "control", "controls", "ctrl", "background"),
     *("none", "no", "absent", "false", "wildtype", "wt", "mss", "pmmr", "unremarkable"),
@@ -115,13 +119,12 @@ def known_labels(labels: Iterable[str], source: str, classes: Sequence[str] = ()
         classes: names of the classes, empty where they are not known.
 
     Raises:
-        DataError: one of these words where the classes are not known, or the failed formula of a spreadsheet.
+        DataError: one of these words where the classes are not known, .
 
     >>> known_labels([" low", "NA", "none"], "labels.csv", ["none", "low"])
     ('low', '', 'none')
     """
     texts, names = [label.strip() for label in labels], {name.casefold() for name in classes}
-    check_formulas(texts, "label", repr(source), classes)
     doubtful = [text for text in texts if text.casefold() in POSSIBLE_CLASSES]
     if doubtful and not classes:
         word = doubtful[0]
@@ -264,3 +267,84 @@ def check_classes(labels: Labels, where: str, num_classes: int) -> None:
             got=str(labels.values[wrong[0]]),
             fix="correct the label, or make the file again",
         )
+
+
+def read_labels(labels: LabelSequence, class_names: Sequence[str] = ()) -> tuple[Labels, tuple[str, ...]]:
+    """Return labels as class indices, and the names of the classes where labels are names.
+
+    Args:
+        labels: class indices, or names of classes; None or NaN where unknown.
+        class_names: the order of the classes; names are sorted if it is empty, numbers by value.
+
+    Raises:
+        DataError: names beside indices, a name that is not among ``class_names``, or a label that is no index;
+            without ``class_names`` also a word that stands for nothing, or two names that are nearly the same.
+
+    >>> labels, names = read_labels(["tumor", None, "normal"])
+    >>> labels.values.tolist(), labels.known.tolist(), names
+    ([1, 0, 0], [True, False, True], ('normal', 'tumor'))
+    """
+    values = [None if is_missing(value) else value for value in plain_values(labels)]
+    present = [value for value in values if value is not None]
+    texts = [isinstance(value, str) for value in present]
+    if not any(texts):
+        return Labels.of(values), read_class_names(class_names)
+    if not all(texts):
+        raise DataError(
+            item="the labels",
+            wanted="names of classes alone, or numbers alone",
+            got=f"{present[texts.index(True)]!r} and {present[texts.index(False)]!r}",
+            fix="write all labels in one way",
+        )
+    values = [None if value is None else one_form(value) for value in values]
+    present = [value for value in values if value is not None]
+    names = read_class_names(class_names) or _sorted_classes(values, present)
+    unknown = next((value for value in present if value not in names), None)
+    if unknown is not None:
+        raise unknown_name("label", unknown, names)
+    index = {name: number for number, name in enumerate(names)}
+    return Labels.of([None if value is None else index[value] for value in values]), names
+
+
+def _sorted_classes(values: Sequence[Any], present: Sequence[str]) -> tuple[str, ...]:
+    """Return the classes of labels that are names, in order."""
+    nothing = next((name for name in present if name.strip().lower() in UNKNOWN_WORDS), None)
+    if nothing is not None:
+        raise DataError(
+            item=f"label {values.index(nothing)}",
+            wanted="the name of a class, or None where unknown",
+            got=repr(nothing),
+            fix="pass None, or, where this is a class, all names as class_names",
+        )
+    alike = alike_names(set(present))
+    if alike is not None:
+        raise DataError(
+            item="the labels",
+            wanted="names that differ in more than case, spaces, or how a number is written",
+            got=" and ".join(f"{name!r} ({present.count(name)} times)" for name in alike),
+            fix="write the class in one way, or name both in class_names",
+        )
+    names = tuple(sorted_names(present))
+    refuse_quantities(names, "the bags", "class_names")
+    return names
+
+
+def read_class_names(names: Any) -> tuple[str, ...]:
+    """Return the names of classes, none where they are not specified; letters with marks are in one form.
+
+    Raises:
+        DataError: what is no list of different texts.
+
+    >>> read_class_names(["normal", "tumor"])
+    ('normal', 'tumor')
+    """
+    read = plain_values(() if names is None else names, "class names", "class")
+    names = tuple(one_form(name) if isinstance(name, str) else "" for name in read)
+    if not all(map(str.strip, names)) or len(set(names)) < len(names):
+        raise DataError(
+            item="the class names",
+            wanted="a different text for each class, none of them empty",
+            got=", ".join(map(repr, read)),
+            fix="name each class once, as texts, the negative one first",
+        )
+    return names

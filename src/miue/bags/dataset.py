@@ -15,23 +15,17 @@ from torch import Tensor
 
 from miue.bags.arrays import InstanceArray, check_bag
 from miue.bags.cells import is_missing, one_form
-from miue.bags.classes import names_or_numbers
+from miue.bags.classes import LabelSequence, names_or_numbers
 from miue.bags.columns import ItemColumns
-from miue.bags.construct import (
-    fields_of_anndata,
-    fields_of_arrays,
-    fields_of_frame,
-    fields_of_rows,
-)
-from miue.bags.coords import Coords
-from miue.bags.labels import Labels, LabelSequence, plain_values
-from miue.bags.ood_flags import OodFlags
+from miue.bags.from_python import fields_of_anndata, fields_of_arrays, fields_of_frame, fields_of_rows
+from miue.bags.known import Coords, Labels, OodFlags
+from miue.bags.rows import plain_values
 from miue.bags.segments import BagBatch, Segments
-from miue.bags.summary import summary_table
 from miue.common.errors import ConfigError, DataError, noting_when, wrong_type
 from miue.common.text import PrintsAsTable, ResultTable
 from miue.common.values import several
 
+CLASSES_SHOWN = 6
 MAKE_DATASET = "make them of arrays with miue.BagDataset.from_arrays(bags, labels)"
 
 
@@ -322,8 +316,22 @@ class BagDataset(PrintsAsTable):
 
     def tables(self) -> tuple[ResultTable]:
         """Return the bags of each class and the instances of each split."""
-        names = names_or_numbers(self.class_names, self.num_classes)
-        return (summary_table(self.splits, self.columns, names, self.sizes, self.instance_shape),)
+        of_split, every = np.array(self.splits, object), np.ones(len(self), bool)
+        rows_of_split = {name or "no split": of_split == name for name in dict.fromkeys(self.splits)}
+        if len(rows_of_split) != 1:
+            rows_of_split["all"] = every
+        class_names = names_or_numbers(self.class_names, self.num_classes)
+        names, known = class_names[:CLASSES_SHOWN], self.labels.known
+        of_class = (known & (self.labels.values == number) for number in range(len(names)))
+        counted = [every, *of_class, ~known, self.is_ood.out_of_distribution]
+        rows = tuple(
+            (name, *(f"{(rows & some).sum():,}" for some in counted), f"{self.sizes[rows].sum():,}")
+            for name, rows in rows_of_split.items()
+        )
+        more = len(class_names) - len(names)
+        note = f"instances of shape {' × '.join(map(str, self.instance_shape))}"
+        heading = ("split", "bags", *names, "unlabeled", "out of distribution", "instances")
+        return (ResultTable(heading, rows, (note + f"; {more} more classes" * bool(more),)),)
 
     @property
     def instance_shape(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Columns of data frames (pandas, polars, Arrow) as numbers."""
+"""Data frames (pandas, polars, Arrow): the names of their columns, and these as numbers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from miue.bags.feature_names import frame_columns
-from miue.bags.rows import row_count
-from miue.bags.single_precision import in_single
-from miue.common.errors import DataError
+from miue.common.errors import DataError, first_few
+from miue.common.numbers import in_single
 
 NO_NUMBERS = {"M": "dates", "m": "durations", "c": "complex numbers"}
 """Kinds of arrays that NumPy would turn into numbers of another meaning."""
@@ -18,19 +16,86 @@ SEVERAL = (list, tuple, dict, np.ndarray)
 """What a cell holds that is no single value."""
 
 
-def check_in_memory(frame: Any, what: str) -> None:
-    """Raise where the rows of a data frame are not computed yet, as those of polars' LazyFrame and of Dask.
+def frame_columns(bag: Any) -> tuple[str, ...]:
+    """Return the names of the columns of a data frame; none of an array, or where some are no texts.
+
+    >>> frame_columns([[1.0, 2.0]])
+    ()
+    """
+    names = getattr(bag, "column_names", getattr(bag, "columns", ()))  # a table of Arrow, or a data frame
+    if callable(names) or not all(isinstance(name, str) for name in names):
+        return ()
+    return tuple(map(str, names))
+
+
+def common_feature_names(names: Sequence[tuple[str, ...]], ids: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the features of all bags; none where some bag has none.
+
+    Args:
+        names: of each bag.
+        ids: of the bags, for messages.
 
     Raises:
-        DataError: such a frame.
+        DataError: a bag whose features have other names, or another order.
     """
-    if (lazy := next((name for name in ("collect", "compute") if hasattr(frame, name)), None)) is not None:
+    first, *others = names or [()]
+    if not all(names):
+        return ()
+    for name, own in zip(ids[1:], others, strict=True):
+        if own != first:
+            raise DataError(
+                item=f"bag {name!r}",
+                wanted="the columns of the bags before it, in their order",
+                got=describe_difference(first, own),
+                fix="choose the same columns of all bags",
+            )
+    return first
+
+
+def check_feature_order(names: Sequence[str], expected: Sequence[str], item: str) -> None:
+    """Raise where features are in another order than those before them; nothing where names are not known.
+
+    Raises:
+        DataError: the same names in another order.
+    """
+    if is_reordered(names, expected):
         raise DataError(
-            item=what,
-            wanted="rows in memory",
-            got=f"a {type(frame).__name__}, which is not computed yet",
-            fix=f"pass the result of its {lazy}()",
+            item=item,
+            wanted="features in the order of the others",
+            got=describe_difference(expected, names),
+            fix="put the columns into one order",
         )
+
+
+def is_reordered(names: Sequence[str], expected: Sequence[str]) -> bool:
+    """Return whether these are the names that are expected, in another order.
+
+    >>> is_reordered(["b", "a"], ["a", "b"]), is_reordered(["a", "c"], ["a", "b"]), is_reordered([], ["a"])
+    (True, False, False)
+    """
+    return tuple(names) != tuple(expected) and sorted(names) == sorted(expected)
+
+
+def describe_difference(expected: Sequence[str], names: Sequence[str]) -> str:
+    """Return what is different of the names of features.
+
+    >>> describe_difference(["a", "b"], ["b", "a"]), describe_difference(["a", "b"], ["a", "b", "c"])
+    ("another order: 'b' where 'a' is expected", "'c' unexpected")
+    >>> describe_difference(["a", "b"], ["a", "c"])
+    "'b' missing, 'c' unexpected"
+    """
+    if is_reordered(names, expected):
+        own, other = next(pair for pair in zip(names, expected, strict=True) if pair[0] != pair[1])
+        return f"another order: {own!r} where {other!r} is expected"
+    ours, theirs = set(expected), set(names)
+    lacking = [name for name in expected if name not in theirs]
+    extra = [name for name in names if name not in ours]
+    parts = [
+        f"{first_few(map(repr, found))} {what}"
+        for found, what in ((lacking, "missing"), (extra, "unexpected"))
+        if found
+    ]
+    return ", ".join(parts)
 
 
 def check_columns(frame: Any, what: str) -> None:
@@ -39,7 +104,6 @@ def check_columns(frame: Any, what: str) -> None:
     Raises:
         DataError: text, dates, or another kind of value.
     """
-    check_in_memory(frame, what)
     for name in frame_columns(frame):
         read_columns(frame, [name], np.float64, what)
 
@@ -65,8 +129,12 @@ def read_columns(frame: Any, names: Sequence[Any], dtype: type[np.floating], wha
         numbers = _numbers(frame[name], item)
         columns.append(numbers.astype(dtype) if dtype == np.float64 else in_single(numbers, item))
         if len(columns[-1]) != len(columns[0]):
-            wanted = f"{len(columns[0])} rows, as column {str(names[0])!r} has"
-            raise row_count(item, wanted, str(len(columns[-1])))
+            raise DataError(
+                item=item,
+                wanted=f"{len(columns[0])} rows, as column {str(names[0])!r} has",
+                got=str(len(columns[-1])),
+                fix="give as many as there are, in their order",
+            )
     return np.stack(columns, 1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from unicodedata import normalize
@@ -81,25 +81,6 @@ def barcode_of_patient(name: str) -> str:
 def _beginnings(name: str) -> list[str]:
     """Return what is before each mark or space of a name."""
     return [name[: mark.start()] for mark in re.finditer(r"[\W_]", name)]
-
-
-def hints_at(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
-    """Return of each wanted name which one was probably meant, "" where none is near.
-
-    Names are near where only the folder, the case, spaces, zeros in front, or a ".0" or an apostrophe of a
-    spreadsheet differ.
-
-    >>> hints_at(["20.0", "slides/a.svs", "B"], ["0020", "A"])
-    ["; there is '0020': write the id so", "; there is 'A': write the id so", '']
-    """
-    near = {_roughly(name): name for name in reversed(names)}
-    meant = [near.get(_roughly(name)) for name in wanted]
-    return ["" if name is None else f"; there is {name!r}: write the id so" for name in meant]
-
-
-def _roughly(name: str) -> str:
-    """Return a name without what spreadsheets and people change in it."""
-    return re.sub(r"\s+|^'?0*(?=.)", "", without_folder(name).casefold().removesuffix(".0"))
 
 
 def match_names(wanted: Sequence[str], names: Sequence[str], source: str) -> list[int | None]:

@@ -1,4 +1,4 @@
-"""Rows that belong to bags."""
+"""Rows that belong to bags, and values of which there is one for each."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Int64, Shaped
+from torch import Tensor
 
 from miue.bags.cells import is_missing, name_of
-from miue.bags.labels import plain_values
 from miue.common.errors import DataError
+from miue.common.values import several
 
 
 @dataclass(frozen=True)
@@ -114,3 +116,37 @@ def number_equal_rows(rows: Int64[np.ndarray, "n columns"]) -> Int64[np.ndarray,
 def row_count(item: str, wanted: str, got: str) -> DataError:
     """Return the error for values that are not one for each row or bag."""
     return DataError(item=item, wanted=wanted, got=got, fix="give as many as there are, in their order")
+
+
+def plain_values(values: Any, what: str = "labels", of_each: str = "bag") -> list[Any]:
+    """Return plain values of a list, an array, a tensor, a column of a data frame, a generator or ``Labels``.
+
+    Raises:
+        DataError: what has no order or several columns, a single value, such as a text, or bytes that are no text.
+
+    >>> plain_values(np.array([b"a", b"b"])), plain_values(value for value in (1, 2))
+    (['a', 'b'], [1, 2])
+    """
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        values = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    listed = several(values)
+    shape = tuple(getattr(values, "shape", ())) if listed is None or isinstance(values, np.ndarray) else ()
+    if listed is None or len(shape) > 1:
+        raise DataError(
+            item=f"the {what}",
+            wanted=f"one for each {of_each}, in their order",
+            got=f"shape {shape}" if shape else f"a value of type {type(values).__name__}",
+            fix="pass a list, an array (n,), or one column of a data frame",
+        )
+    plain = values.tolist() if hasattr(values, "tolist") else listed
+    plain = [value.item() if isinstance(value, Tensor | np.generic) else value for value in plain]
+    try:
+        return [value.decode() if isinstance(value, bytes) else value for value in plain]
+    except UnicodeDecodeError as error:
+        raise DataError(
+            item=f"the {what}",
+            wanted="text in UTF-8",
+            got=repr(error.object),
+            fix="decode them: value.decode('latin-1'), say",
+        ) from error

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
+from miue.bags import Labels
 from miue.bags.cells import one_form
-from miue.bags.classes import numbered_classes
-from miue.bags.labels import Labels, read_class_names
+from miue.bags.classes import numbered_classes, read_class_names
 from miue.calibration.calibration import Calibration, CalibrationBags
 from miue.calibration.class_mix import fit_class_mix
 from miue.calibration.compared import (

@@ -43,7 +43,7 @@ class CalibrationBags(BaseModel):
     Attributes:
         path: of the bags, or of the table of their predictions.
         split: which of them.
-        fingerprint: of these, as ``miue.bags.fingerprint`` takes it.
+        fingerprint: of these, as ``fingerprint`` of ``miue.bags`` takes it.
         bags: how many were counted.
         of_class: how many of each class.
         patients: how many patients they are of, None where patients are not known.

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float64
 from pydantic import BaseModel, ConfigDict
 
-from miue.bags.drawing import draw_folds, group_by_patient
+from miue.bags import draw_folds, group_by_patient
 from miue.calibration.compared import compared_uncertainties, counted_rows
 from miue.common.errors import DataError, ModelError
 from miue.common.text import plural

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from miue.bags import Labels, OodFlags
 from miue.bags.drawing import group_by_patient
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
 from miue.calibration.compared import counted_rows
 from miue.calibration.deferral import DeferralGoal, needed_for_deferral
 from miue.calibration.false_alarms import FalseAlarmGoal, needed_for_false_alarms, rank_of_threshold

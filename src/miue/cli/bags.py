@@ -11,9 +11,9 @@ from miue.common.errors import ConfigError, DataError, first_few
 from miue.common.text import plural, say
 
 if TYPE_CHECKING:
-    from miue.bags.dataset import BagDataset
+    from miue.bags import BagDataset
     from miue.calibration import CalibrationBags
-    from miue.io.loaded import LoadedBags
+    from miue.io import LoadedBags
     from miue.model.contract import DataContract
     from miue.model.training_bags import PartsOfRun
     from miue.settings import LoadSettings
@@ -65,8 +65,7 @@ def open_bags(path: Path, load: LoadSettings, *, progress: bool, **more: Any) ->
         DataError, StorageError: bags that cannot be used.
     """
     from miue.bags.cells import one_form
-    from miue.io.load import load_bags
-    from miue.io.store import read_store_summary
+    from miue.io import load_bags, read_store_summary
 
     if load.classes and (path / "store.json").exists():
         refuse_other_classes(f"bag store {str(path)!r}", read_store_summary(path).class_names, load.classes)
@@ -83,7 +82,7 @@ def open_bags_of(
         ConfigError, DataError, StorageError: as ``open_bags``.
     """
     from miue.bags.cells import one_form
-    from miue.io.layouts.table import features_of_model
+    from miue.io import features_of_model
 
     names = contract.class_names
     classes = tuple(map(one_form, load.classes)) or names
@@ -113,7 +112,7 @@ def as_trained(
     Raises:
         StorageError, DataError: a list that cannot be read.
     """
-    from miue.io.run_labels import with_labels_of_run
+    from miue.io import with_labels_of_run
 
     if load.labels is not None or bags.labels.known.any():
         return bags, ""
@@ -145,7 +144,7 @@ def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[Ba
     Raises:
         DataError: bags or patients that the model was trained on, or no bags that are known not to be.
     """
-    from miue.bags.fingerprint import fingerprint
+    from miue.bags import fingerprint
     from miue.calibration import STOPPED_EARLY, CalibrationBags
     from miue.common.files import read_json
     from miue.model.training_bags import parts_of_run

@@ -78,7 +78,7 @@ def cross_validate(
     Example: miue cross-validate features --labels labels.csv --folds 5 --seeds 42,17 --out cv
     """
     from miue.common.tasks import parse_shard
-    from miue.io.draw_splits import make_folds
+    from miue.io import make_folds
     from miue.model.recipe import Recipe
     from miue.selection import cross_validate as run
 
@@ -130,8 +130,7 @@ def _say_other_seeds(out: Path, seeds: Sequence[int]) -> None:
 
 def _given_folds(load: LoadSettings, of_table: Splits | None, wanted: int | None) -> Splits | None:
     """Return the folds of --splits, else those of the label table where none are to be drawn."""
-    from miue.io.load import NO_SPLITS
-    from miue.io.split_files import read_splits
+    from miue.io import NO_SPLITS, read_splits
 
     if load.splits == NO_SPLITS or (wanted is not None and load.splits is None):
         return None

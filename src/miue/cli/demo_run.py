@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.calibration import CalibrationBags, DeferralGoal, calibrate, decide, worklist, write_worklist
 from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import DEMO
 from miue.datasets.digits import digits_bags
 from miue.evaluation import Evaluation, LevelEvaluation, Metric, evaluate
-from miue.io.store import write_store
+from miue.io import write_store
 from miue.predictions import Predictions
 from miue.report.figures import bag_figure, confidence_figure, save_figure
 from miue.report.report import write_report

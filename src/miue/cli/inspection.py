@@ -10,18 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool
 
+from miue.bags import BagDataset, describe_copies
 from miue.bags.classes import doubt_about_negative_class, names_or_numbers
-from miue.bags.copies import describe_copies
-from miue.bags.dataset import BagDataset
 from miue.calibration import PARTS, Calibration
 from miue.cli.bags import open_bags
 from miue.common.errors import StorageError, first_few
 from miue.common.files import read_json
 from miue.common.tables import read_text_columns
 from miue.common.text import ResultTable, plural, tracked
-from miue.io.layouts import FilesLayout, StoreLayout, find_layout
-from miue.io.layouts.listing import describe_bag_files
-from miue.io.loaded import LoadedBags
+from miue.io import FilesLayout, LoadedBags, StoreLayout, describe_bag_files, find_layout
 from miue.model.config import Component
 from miue.model.contract import DataContract
 from miue.settings import LoadSettings
@@ -172,7 +169,7 @@ def _with_values_read(path: Path, loaded: LoadedBags, *, progress: bool) -> Load
 
     Rows are zero as if they were never written; copies may come to be in two parts.
     """
-    from miue.io.load import read_values
+    from miue.io import read_values
 
     loaded, zeros = read_values(loaded, str(path), skip_bad=True, progress=progress)
     of_bags = [
@@ -204,7 +201,7 @@ def _facts_of_loaded(kind: str, path: Path, loaded: LoadedBags) -> dict[str, Any
 
 
 def _describe_store(path: Path, read: bool, progress: bool) -> dict[str, Any]:
-    from miue.io.store import read_store, read_store_summary, verify
+    from miue.io import read_store, read_store_summary, verify
 
     summary, bags = read_store_summary(path), read_store(path)
     verify(path, progress=progress)

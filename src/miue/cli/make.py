@@ -60,7 +60,7 @@ def data_make(
 
     digits-bags and gaussian-bags need no files, the others need --source.
     """
-    from miue.io.store import write_store
+    from miue.io import write_store
 
     refuse_existing(out, STORE, overwrite=overwrite)
     bags = _make_bags(name, source, ood or [], ood_ratio, part, progress=not quiet)

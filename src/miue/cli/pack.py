@@ -19,7 +19,7 @@ from miue.common.outputs import refuse_existing
 from miue.common.text import OUTPUT, plural, say, show_result
 
 if TYPE_CHECKING:
-    from miue.bags.dataset import BagDataset
+    from miue.bags import BagDataset
     from miue.settings import LoadSettings, SplitSettings
 
 LOAD = "miue.settings:LoadSettings"
@@ -43,8 +43,7 @@ def data_pack(
 
     Example: miue data pack features_uni_v2 --labels labels.csv --out store
     """
-    from miue.io.draw_splits import draw_split
-    from miue.io.pack import pack
+    from miue.io import draw_split, pack
     from miue.settings import VALIDATION_SHARE
 
     refuse_existing(out, STORE, overwrite=overwrite)
@@ -111,8 +110,8 @@ def data_split(
 
     Example: miue data split features --labels labels.csv --folds 5 --out splits.csv
     """
+    from miue.io import write_splits
     from miue.io.draw_splits import make_folds, make_split
-    from miue.io.split_files import write_splits
 
     refuse_existing(out, overwrite=overwrite)
     opened = open_bags(bags, load, progress=not quiet, check_values=load.skip_bad)

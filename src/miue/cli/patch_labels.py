@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from miue.bags.names import strip_endings
 from miue.cli.flags import MANY, separate
 from miue.cli.options import AsJson, Overwrite, Quiet
 from miue.cli.outputs import keeps_inputs, locks_out
@@ -121,7 +120,8 @@ def files_of(features: Path, annotations: AnnotationFiles, *, skip: bool) -> tup
         DataError: ``skip`` leaves none, or an annotation is named as a slide without one but for upper and lower
             case.
     """
-    from miue.io.formats.child import ENDINGS
+    from miue.bags.names import strip_endings
+    from miue.io.formats import ENDINGS
 
     there = features.iterdir() if features.is_dir() else ()
     files = sorted(file for file in there if file.suffix.lower() in ENDINGS)

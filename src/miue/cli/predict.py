@@ -28,7 +28,7 @@ from miue.common.outputs import refuse_existing
 from miue.common.text import OUTPUT, plural, say, show_result
 
 if TYPE_CHECKING:
-    from miue.bags.dataset import BagDataset
+    from miue.bags import BagDataset
     from miue.common.tasks import Shard
     from miue.model.model import Model
     from miue.model.shards import PredictionRequest

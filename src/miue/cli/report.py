@@ -18,7 +18,7 @@ from miue.common.outputs import refuse_existing
 from miue.common.text import say, show_result
 
 if TYPE_CHECKING:
-    from miue.io.loaded import LoadedBags
+    from miue.io import LoadedBags
     from miue.settings import GroupSettings, LoadSettings, ReportSettings, TableSettings
 
 
@@ -118,8 +118,8 @@ def report(
 
 def _open_store(store: Path, load: LoadSettings, groups: GroupSettings, *, progress: bool) -> LoadedBags:
     """Return the bags of --store; beside --groups, --id-column is theirs only where they need it, too."""
-    from miue.bags.column_names import BAG
-    from miue.io.layouts.table import named_id_column
+    from miue.bags.columns import BAG
+    from miue.io import named_id_column
 
     id_column = load.id_column
     if groups.groups is not None and id_column is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from typing_extensions import Unpack
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.datasets.color_images import read_cifar10, read_ood
 from miue.datasets.ood_splits import Draw, splits_with_ood
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from miue.bags.concatenate import concatenate
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset, concatenate
 from miue.common.values import checked
 from miue.datasets.drawing import Pool, check_splits, draw_bags, drawn_dataset, with_ood_instances
 

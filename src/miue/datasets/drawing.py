@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Int64, Shaped
 
-from miue.bags.dataset import BagDataset
-from miue.bags.ood_flags import OodFlags
+from miue.bags import BagDataset, OodFlags
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.text import tracked
 

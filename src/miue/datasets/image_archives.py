@@ -16,7 +16,7 @@ from PIL import Image
 from miue.common.errors import StorageError, not_readable
 from miue.common.files import open_file
 from miue.common.numpy_files import load_numpy
-from miue.io.formats.numpy_files import UNREADABLE, read_member_header
+from miue.io.formats import UNREADABLE, read_member_header
 
 
 @contextmanager

@@ -8,9 +8,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import UInt8
 
-from miue.bags.dataset import BagDataset, check_dataset
-from miue.bags.labels import Labels
-from miue.bags.pixels import kind_of_pixels
+from miue.bags import BagDataset, Labels, check_dataset, kind_of_pixels
 from miue.common.errors import DataError, lacking
 from miue.common.values import checked
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int64
 from typing_extensions import Unpack
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.datasets.drawing import Pool, draw_bags
 from miue.datasets.image_files import has_split, read_images
 from miue.datasets.ood_splits import SEEDS, TARGET, Draw, splits_with_ood

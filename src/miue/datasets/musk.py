@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.errors import DataError, not_readable
 from miue.common.files import open_file
 from miue.common.numpy_files import load_numpy
 from miue.datasets.image_archives import Archive
-from miue.io.formats.numpy_files import UNREADABLE, to_texts
+from miue.io.formats import UNREADABLE, to_texts
 
 
 def musk_bags(source: Path, number: int) -> BagDataset:

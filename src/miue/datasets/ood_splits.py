@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from typing_extensions import TypedDict
 
-from miue.bags.concatenate import concatenate
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset, concatenate
 from miue.common.errors import unknown_name
 from miue.datasets.drawing import Pool, check_splits, draw_bags, drawn_dataset, with_ood_instances
 

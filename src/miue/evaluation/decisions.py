@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from miue.bags.drawing import group_by_patient
+from miue.bags import group_by_patient
 from miue.calibration import Calibration, grouped_error_interval
 from miue.evaluation.class_metrics import brier_score, expected_calibration_error, negative_log_likelihood
 from miue.evaluation.metrics import NO_LABEL, NONE_KNOWN_IN, Judged, Metric

@@ -10,7 +10,7 @@ from math import floor
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from miue.bags.drawing import group_by_patient
+from miue.bags import group_by_patient
 from miue.calibration import PROBABILITY, InstanceFlags, applied_flags, instance_scores
 from miue.common.values import checked
 from miue.evaluation.metrics import Metric

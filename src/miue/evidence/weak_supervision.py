@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from miue.bags.segments import Segments, per_instance, segment_logsumexp, segment_sum
+from miue.bags import Segments, per_instance, segment_logsumexp, segment_sum
 from miue.evidence.losses import expected_probability
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from miue.bags.column_names import BAG, NAMES, TEXT, lower_case, names_feature
+from miue.bags.columns import BAG, NAMES, TEXT, lower_case, names_feature
 from miue.common.errors import DataError, first_repeated, missing_column, unknown_name
 
 HOW_TO_CHOOSE = "features=NAME"

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Int64
 
-from miue.bags.dataset import BagDataset, check_dataset
-from miue.bags.drawing import draw_folds, folds_for, hold_out
+from miue.bags import BagDataset, check_dataset, draw_folds, hold_out
+from miue.bags.drawing import folds_for
 from miue.common.errors import DataError, lacking, out_of_range
 from miue.common.seeds import derive_seed
 from miue.common.text import plural

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from miue.bags.cells import known_text
-from miue.bags.column_names import BAG
+from miue.bags.columns import BAG
 from miue.bags.names import match_names
 from miue.common.errors import DataError, unknown_name
 from miue.common.tables import read_header

@@ -10,11 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from miue.bags.arrays import InstanceArray, row_spans
-from miue.bags.coords import Coords
-from miue.bags.dataset import BagDataset
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import BagDataset, Coords, InstanceArray, Labels, OodFlags
+from miue.bags.arrays import row_spans
 from miue.common.errors import SAME_FILES, cannot_write, not_shared
 from miue.common.nested import read_nested
 from miue.io.formats.numpy_files import memory_mapped, read_array, write_array

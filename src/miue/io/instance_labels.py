@@ -10,13 +10,10 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
-from miue.bags.column_names import BAG, COORDS, NAMES
-from miue.bags.coords import Coords
-from miue.bags.dataset import BagDataset
-from miue.bags.labels import Labels
+from miue.bags import BagDataset, Coords, Labels
+from miue.bags.columns import BAG, COORDS, NAMES, read_classes, read_coords
 from miue.bags.names import match_names
 from miue.bags.rows import number_equal_rows
-from miue.bags.table_columns import read_classes, read_coords
 from miue.common.errors import DataError, repeated
 from miue.common.tables import read_header
 from miue.common.text import plural

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from miue.bags.arrays import ChainedInstances, InstanceArray, PartedInstances, row_spans
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset, InstanceArray
+from miue.bags.arrays import ChainedInstances, PartedInstances, row_spans
 from miue.common.errors import not_stated
 from miue.io.formats.base import bag_error, ending_of, files_below, takes_folders
 from miue.io.formats.child import read_rows

@@ -8,9 +8,8 @@ from operator import ne
 from pathlib import Path
 
 from miue.bags.classes import by_their_names, known_labels
-from miue.bags.column_names import BAG
+from miue.bags.columns import BAG, read_classes
 from miue.bags.names import barcode_of_patient, match_names, patients_in_names, strip_endings
-from miue.bags.table_columns import read_classes
 from miue.common.errors import ConfigError, DataError
 from miue.common.tables import read_header
 from miue.common.text import plural

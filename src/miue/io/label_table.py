@@ -13,9 +13,8 @@ from jaxtyping import Int64
 
 from miue.bags.cells import known_text, row_name
 from miue.bags.classes import by_their_names, class_names, known_labels
-from miue.bags.column_names import BAG, LABEL_COLUMNS, PATIENT_COLUMNS, lower_case, numbers_rows
+from miue.bags.columns import BAG, LABEL_COLUMNS, PATIENT_COLUMNS, lower_case, numbers_rows, read_splits_column
 from miue.bags.names import named_twice, strip_endings
-from miue.bags.table_columns import read_splits_column
 from miue.common.errors import DataError, first_repeated, lacking, missing_column, repeated, unknown_name
 from miue.common.tables import read_text_columns
 from miue.common.text import plural

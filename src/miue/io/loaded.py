@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from miue.bags.dataset import BagDataset
-from miue.bags.labels import Labels
+from miue.bags import BagDataset, Labels
 from miue.common.errors import DataError
 from miue.common.text import PrintsAsTable, ResultTable, plural, visible
 from miue.io.splits import Splits

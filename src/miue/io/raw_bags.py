@@ -8,16 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Int64
 
-from miue.bags.arrays import InstanceArray
+from miue.bags import BagDataset, InstanceArray, OodFlags
 from miue.bags.classes import by_their_names, class_names, known_labels
-from miue.bags.dataset import BagDataset
-from miue.bags.ood_flags import OodFlags
-from miue.bags.table_columns import (
-    read_classes,
-    read_instance_columns,
-    read_item_columns,
-    read_splits_column,
-)
+from miue.bags.columns import read_classes, read_instance_columns, read_item_columns, read_splits_column
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from miue.bags.dataset import BagDataset
-from miue.bags.labels import Labels
+from miue.bags import BagDataset, Labels
 from miue.bags.names import strip_endings
 from miue.common.tables import read_text_columns
 from miue.common.text import plural

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from miue.bags import BagDataset
 from miue.bags.cells import known_text
-from miue.bags.column_names import PATIENT_COLUMNS, lower_case
-from miue.bags.dataset import BagDataset
+from miue.bags.columns import PATIENT_COLUMNS, SPLIT_NAMES, lower_case, read_splits_column
 from miue.bags.names import find_rows, match_names, named_twice
-from miue.bags.table_columns import SPLIT_NAMES, read_splits_column
 from miue.common.errors import ConfigError, DataError, first_few, missing_column, not_a_folder, not_readable
 from miue.common.files import open_file
 from miue.common.numpy_files import load_numpy

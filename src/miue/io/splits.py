@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.bags.names import match_names
 from miue.common.errors import DataError, lacking
 from miue.common.text import PrintsAsTable, ResultTable

@@ -26,12 +26,11 @@ import numpy as np
 from jaxtyping import Int64
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from miue.bags.arrays import InstanceArray, check_bag, check_ids
+from miue.bags import BagDataset, InstanceArray, OodFlags, check_dataset
+from miue.bags.arrays import check_bag, check_ids
 from miue.bags.classes import ClassNames
-from miue.bags.dataset import BagDataset, check_dataset
+from miue.bags.columns import split_name, whole_numbers
 from miue.bags.names import how_to_pass
-from miue.bags.ood_flags import OodFlags
-from miue.bags.table_columns import split_name, whole_numbers
 from miue.common.digests import FILES, check_files, list_files, read_sealed, sealed
 from miue.common.errors import (
     StorageError,

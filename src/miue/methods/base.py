@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from miue.bags.segments import BagBatch, Segments, per_instance, segment_max
+from miue.bags import BagBatch, Segments, per_instance, segment_max
 from miue.common.double_precision import in_double
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.returned import class_name, refusing_changes

@@ -10,7 +10,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, softplus
 
-from miue.bags.segments import BagBatch, Segments, per_instance, segment_softmax, segment_sum, segment_weighted_sum
+from miue.bags import BagBatch, Segments, per_instance, segment_softmax, segment_sum, segment_weighted_sum
 from miue.common.double_precision import in_double
 from miue.common.errors import ConfigError
 from miue.common.returned import class_name

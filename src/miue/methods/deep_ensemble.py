@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from miue.bags.segments import BagBatch
+from miue.bags import BagBatch
 from miue.common.errors import out_of_range
 from miue.common.parts import METHODS
 from miue.common.registry import part_at

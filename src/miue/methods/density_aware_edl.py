@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from miue.bags.segments import BagBatch, Segments, per_instance, segment_mean
+from miue.bags import BagBatch, Segments, per_instance, segment_mean
 from miue.common.double_precision import in_double
 from miue.common.errors import out_of_range
 from miue.distributions import Dirichlet, PredictiveDistribution

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from miue.bags.segments import BagBatch
+from miue.bags import BagBatch
 from miue.common.double_precision import in_double
 from miue.common.errors import out_of_range, unknown_name
 from miue.distributions import Dirichlet, PredictiveDistribution

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from miue.bags.segments import BagBatch
+from miue.bags import BagBatch
 from miue.common.double_precision import in_double
 from miue.common.eigen import symmetric_eigen
 from miue.common.errors import ConfigError, out_of_range

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from miue.bags.segments import BagBatch, Segments
+from miue.bags import BagBatch, Segments
 from miue.common.errors import out_of_range, unknown_name
 from miue.common.values import Option, Width
 from miue.distributions import Dirichlet, PredictiveDistribution

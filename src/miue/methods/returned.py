@@ -8,7 +8,7 @@ from typing import Any
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from miue.bags.segments import Segments, segment_sum
+from miue.bags import Segments, segment_sum
 from miue.common.double_precision import in_double
 from miue.common.errors import DataError, ModelError
 from miue.common.returned import class_name, describe_returned

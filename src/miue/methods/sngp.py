@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from miue.bags.segments import BagBatch
+from miue.bags import BagBatch
 from miue.common.double_precision import in_double
 from miue.common.eigen import symmetric_eigen
 from miue.common.errors import out_of_range

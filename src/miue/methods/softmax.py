@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
-from miue.bags.segments import BagBatch, Segments
+from miue.bags import BagBatch, Segments
 from miue.common.devices import evaluating
 from miue.common.errors import ConfigError, MiueError
 from miue.common.returned import class_name, is_of_others

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from miue.bags.dataset import BagDataset, check_dataset
+from miue.bags import BagDataset, check_dataset
 from miue.calibration import (
     Calibration,
     CalibrationBags,

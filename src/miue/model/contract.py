@@ -8,11 +8,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from miue.bags import BagDataset, advise_on_shape, kind_of_pixels
 from miue.bags.classes import ClassNames, names_or_numbers
-from miue.bags.dataset import BagDataset
-from miue.bags.feature_names import describe_difference, is_reordered
-from miue.bags.instance_shapes import advise_on_shape
-from miue.bags.pixels import kind_of_pixels
+from miue.bags.frames import describe_difference, is_reordered
 from miue.common.errors import ModelError, first_few
 from miue.common.user_warnings import warn_user
 

@@ -10,10 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from miue.bags.batches import ordered_batches
-from miue.bags.dataset import BagDataset
-from miue.bags.pixels import kind_of_pixels
-from miue.bags.segments import BagBatch, Segments, per_instance
+from miue.bags import BagBatch, BagDataset, Segments, kind_of_pixels, ordered_batches, per_instance
 from miue.common.devices import evaluated_on, torch_device
 from miue.common.double_precision import has_double
 from miue.common.errors import ConfigError, DataError

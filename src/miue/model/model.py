@@ -13,8 +13,7 @@ import numpy as np
 from safetensors.torch import save
 from torch import Tensor
 
-from miue.bags.dataset import BagDataset
-from miue.bags.labels import LabelSequence
+from miue.bags import BagDataset, LabelSequence
 from miue.calibration import CALIBRATION, Calibration, decide
 from miue.common.digests import FILES, MODEL_FORMAT, list_files, sealed
 from miue.common.errors import DataError, first_few

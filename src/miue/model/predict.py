@@ -12,10 +12,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from miue.bags.batches import READ_AHEAD, PackedBatches, ordered_batches, read_ahead
-from miue.bags.dataset import BagDataset
-from miue.bags.image_statistics import image_statistics
-from miue.bags.segments import BagBatch, Segments
+from miue.bags import (
+    READ_AHEAD,
+    BagBatch,
+    BagDataset,
+    PackedBatches,
+    Segments,
+    image_statistics,
+    ordered_batches,
+    read_ahead,
+)
 from miue.common.devices import evaluated_on, torch_device
 from miue.common.errors import DataError, MiueError, lacking, noting_when
 from miue.common.returned import class_name

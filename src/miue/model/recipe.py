@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.errors import ConfigError, lacking, wrong_type
 from miue.common.values import Option, check_value, several
 from miue.methods import Method

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from miue.bags.dataset import BagDataset
-from miue.bags.fingerprint import fingerprint, fingerprint_of_facts
+from miue.bags import BagDataset, fingerprint, fingerprint_of_facts
 from miue.calibration import CALIBRATION, Calibration, decide
 from miue.common.errors import MiueError, StorageError, first_few, wrong_type
 from miue.common.files import atomic_folder, file_sha256, make_folder, read_json, write_json

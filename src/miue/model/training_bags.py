@@ -11,8 +11,8 @@ from unicodedata import normalize
 
 import numpy as np
 
+from miue.bags import BagDataset
 from miue.bags.classes import names_or_numbers
-from miue.bags.dataset import BagDataset
 from miue.bags.names import NUMBERED, patients_in_names, strip_endings
 from miue.common.tables import read_text_columns, write_rows
 

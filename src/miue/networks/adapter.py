@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from miue.bags.segments import Segments
+from miue.bags import Segments
 from miue.common.errors import ModelError
 from miue.common.returned import class_name, describe_returned
 from miue.networks.base import MILNetwork, Projection, Scores

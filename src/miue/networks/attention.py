@@ -7,7 +7,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from miue.bags.segments import Segments, segment_softmax, segment_sum
+from miue.bags import Segments, segment_softmax, segment_sum
 from miue.common.values import Width
 from miue.networks.base import MILNetwork, Projection, Scores
 from miue.networks.encoders import Encoder

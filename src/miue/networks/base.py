@@ -12,7 +12,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from miue.bags.segments import Segments, as_float
+from miue.bags import Segments, as_float
 from miue.common.devices import has_bfloat16
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.returned import class_name, refusing_changes

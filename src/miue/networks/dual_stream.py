@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from miue.bags.segments import Segments, segment_argmax, segment_products, segment_softmax, segment_weighted_sum
+from miue.bags import Segments, segment_argmax, segment_products, segment_softmax, segment_weighted_sum
 from miue.common.errors import unknown_name
 from miue.common.values import Width
 from miue.networks.base import MILNetwork, Projection, Scores

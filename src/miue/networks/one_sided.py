@@ -10,14 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, softplus
 
-from miue.bags.segments import (
-    Segments,
-    segment_logsumexp,
-    segment_max,
-    segment_mean,
-    segment_softmax,
-    segment_sum,
-)
+from miue.bags import Segments, segment_logsumexp, segment_max, segment_mean, segment_softmax, segment_sum
 from miue.common.values import Width
 from miue.networks.base import MILNetwork, Projection, Scores
 from miue.networks.encoders import Encoder

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from miue.bags.segments import Segments
+from miue.bags import Segments
 from miue.common.double_precision import in_double
 from miue.networks.base import MILNetwork, Projection, Scores
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from miue.bags.segments import Segments, segment_max, segment_mean
+from miue.bags import Segments, segment_max, segment_mean
 from miue.networks.base import MILNetwork, Projection, Scores
 from miue.networks.encoders import Encoder
 

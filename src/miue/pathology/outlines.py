@@ -19,9 +19,9 @@ from shapely.errors import ShapelyError
 from shapely.geometry import GeometryCollection, LineString, MultiPolygon, Point, Polygon, shape
 from shapely.geometry.base import BaseGeometry
 
-from miue.bags.coords import LARGEST_COORD
 from miue.common.errors import StorageError, not_readable
 from miue.common.files import open_file
+from miue.common.numbers import LARGEST_COORD
 
 SUFFIXES = (".xml", ".geojson", ".json", ".annotations")
 OTHERS_OF_QUPATH = re.compile(r"Path(Detection|Cell|Tile|TMACore|Root)Object")

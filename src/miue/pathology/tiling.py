@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 
-from miue.bags.image_statistics import image_statistics
+from miue.bags import image_statistics
 from miue.common.errors import DataError, out_of_range
 from miue.common.tasks import report_share
 from miue.pathology.patch_encoders import PatchEncoder, open_encoder

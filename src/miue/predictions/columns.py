@@ -10,7 +10,7 @@ import numpy as np
 
 from miue.bags.cells import one_form
 from miue.bags.classes import called_negative, known_labels
-from miue.bags.column_names import BARCODE, COORDS, OF_TCGA, lower_case, numbers_rows
+from miue.bags.columns import BARCODE, COORDS, OF_TCGA, lower_case, numbers_rows
 from miue.common.errors import DataError, first_few, missing_column
 from miue.common.tables import read_columns
 from miue.distributions.measures import MEASURES

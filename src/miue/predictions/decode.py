@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Bool, Float64
 
 from miue.bags.cells import is_number, row_name
-from miue.bags.column_names import COORDS
-from miue.bags.table_columns import read_classes, read_flags, read_item_columns, whole_numbers
+from miue.bags.columns import COORDS, read_classes, read_flags, read_item_columns, whole_numbers
 from miue.common.errors import DataError
 from miue.common.tables import fix_of_number
 from miue.common.text import plural

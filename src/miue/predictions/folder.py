@@ -28,7 +28,14 @@ from pydantic import BaseModel
 from miue.bags.arrays import check_ids
 from miue.bags.names import match_names
 from miue.common.digests import FILES, sealed
-from miue.common.errors import ConfigError, DataError, first_few, lacking, missing_column, unknown_name
+from miue.common.errors import (
+    ConfigError,
+    DataError,
+    first_few,
+    lacking,
+    missing_column,
+    unknown_name,
+)
 from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import PREDICTIONS
 from miue.common.tables import read_columns, read_header, write_table

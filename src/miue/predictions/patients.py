@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from miue.bags.drawing import group_by_patient
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags import Labels, OodFlags, group_by_patient
 from miue.distributions import Draws
 from miue.predictions.instance_errors import ERROR_PROBABILITY, probabilities_by_error
 from miue.predictions.table import PredictionTable

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from miue.bags.arrays import check_ids
 from miue.bags.cells import one_form, row_name
 from miue.bags.classes import check_names_given, quoted_order
-from miue.bags.table_columns import are_their_numbers
+from miue.bags.columns import are_their_numbers
 from miue.common.digests import check_files, read_sealed
 from miue.common.errors import (
     ConfigError,

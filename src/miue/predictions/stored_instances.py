@@ -12,11 +12,9 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool, Float64
 
+from miue.bags import GroupedRows, Labels, OodFlags
 from miue.bags.classes import check_classes
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
-from miue.bags.rows import GroupedRows
-from miue.bags.table_columns import read_coords, whole_numbers, with_named_sets
+from miue.bags.columns import read_coords, whole_numbers, with_named_sets
 from miue.common.tables import read_parquet_rows, reading_table, texts_of_column
 from miue.distributions import PredictiveDistribution
 from miue.predictions.decode import read_distribution, read_flagged, read_scores

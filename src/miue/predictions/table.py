@@ -11,11 +11,8 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
 
-from miue.bags.columns import ItemColumns
-from miue.bags.coords import Coords
-from miue.bags.labels import Labels, plain_values
-from miue.bags.ood_flags import OodFlags
-from miue.bags.rows import GroupedRows
+from miue.bags import Coords, GroupedRows, ItemColumns, Labels, OodFlags
+from miue.bags.rows import plain_values
 from miue.common.errors import ConfigError, DataError, first_few, unknown_name
 from miue.common.extras import import_extra
 from miue.common.text import PrintsAsTable, ResultTable, plural

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 from miue.common.errors import ConfigError
 from miue.common.page import render_page
 from miue.common.text import plural

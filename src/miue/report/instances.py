@@ -12,8 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
 from PIL import Image
 
-from miue.bags.coords import Coords
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset, Coords
 from miue.calibration import describe_flags
 from miue.common.errors import DataError
 from miue.common.text import plural

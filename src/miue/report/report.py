@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from miue.bags.dataset import BagDataset, check_dataset
+from miue.bags import BagDataset, check_dataset
 from miue.common.errors import ConfigError, wrong_type
 from miue.common.files import atomic_file
 from miue.common.values import check_value, checked, several

@@ -11,10 +11,8 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Int64
 
+from miue.bags import Labels, OodFlags, PartlyKnown
 from miue.bags.classes import quoted_order
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
-from miue.bags.partly_known import PartlyKnown
 from miue.calibration import Calibration, applied_calibration
 from miue.common.errors import DataError
 from miue.common.text import plural

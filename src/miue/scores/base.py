@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from miue.bags.segments import Segments, segment_mean
+from miue.bags import Segments, segment_mean
 from miue.common.double_precision import in_double
 from miue.common.errors import ConfigError, DataError, ModelError
 from miue.common.returned import describe_returned

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from miue.bags.segments import Segments
+from miue.bags import Segments
 from miue.scores.base import FeatureDistance, bag_distances
 from miue.scores.whitening import floors_of, logs
 

@@ -18,7 +18,7 @@ from miue.common.tables import read_text_columns
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import check_value, several
 from miue.evaluation import OwnMetric, check_own_metrics, is_built_in, own_metrics
-from miue.io.label_table import fold_columns
+from miue.io import fold_columns
 from miue.predictions import read_predictions
 from miue.selection.cross_validation import folder_of
 from miue.selection.summaries import FoldShares, Summary, Value, is_share, standard_error, summarize

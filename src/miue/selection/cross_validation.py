@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from miue.bags.dataset import BagDataset, check_dataset
-from miue.bags.fingerprint import fingerprint
+from miue.bags import BagDataset, check_dataset, fingerprint
 from miue.common.devices import torch_device
 from miue.common.digests import is_sealed, sealed
 from miue.common.errors import StorageError, lacking, out_of_range
@@ -22,8 +21,7 @@ from miue.common.tables import write_rows
 from miue.common.tasks import Shard, Task, run_tasks
 from miue.common.values import checked
 from miue.evaluation import evaluate
-from miue.io.split_files import write_splits
-from miue.io.splits import Splits
+from miue.io import Splits, write_splits
 from miue.model.recipe import Recipe
 from miue.predictions import read_predictions
 from miue.selection.summaries import FoldShares, Summaries, Summary, Value, summarize

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
-from miue.bags.dataset import BagDataset
+from miue.bags import BagDataset
 
 WIDTH = 16
 POISON = (-10.0, 0.1)  # mean and standard deviation, as of the others

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
 
-from miue.bags.dataset import BagDataset, check_dataset
+from miue.bags import BagDataset, check_dataset
 from miue.common.errors import DataError, lacking
 from miue.common.files import make_folder
 from miue.common.tables import write_rows
@@ -20,7 +20,7 @@ from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import checked
 from miue.distributions.measures import MEASURES
 from miue.evaluation.intervals import wide_shares
-from miue.io.splits import Splits
+from miue.io import Splits
 from miue.model.folder import SavedConfig, check_companions, read_config
 from miue.model.recipe import Recipe
 from miue.model.training_bags import PartsOfRun, parts_of_run

@@ -13,14 +13,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from miue.bags import BagDataset, GroupedRows
 from miue.bags.arrays import check_unmasked
 from miue.bags.cells import is_missing
 from miue.bags.classes import likely_negative_class
-from miue.bags.construct import as_objects, fields_of_arrays
-from miue.bags.dataset import BagDataset
-from miue.bags.feature_names import frame_columns
-from miue.bags.frames import check_columns, read_columns
-from miue.bags.rows import GroupedRows, row_count
+from miue.bags.frames import check_columns, frame_columns, read_columns
+from miue.bags.from_python import as_objects, fields_of_arrays
+from miue.bags.rows import row_count
 from miue.common.errors import ConfigError, DataError
 from miue.common.text import plural
 from miue.common.user_warnings import warn_user

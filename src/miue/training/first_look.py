@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from miue.bags.segments import BagBatch, Segments
+from miue.bags import BagBatch, Segments
 from miue.common.devices import evaluating
 from miue.common.errors import MiueError, ModelError
 from miue.common.returned import class_name, is_of_others

@@ -20,8 +20,8 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import Logger
 
+from miue.bags import BagDataset
 from miue.bags.batches import PackedBatches, ordered_batches
-from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch
 from miue.common.devices import evaluated_on, lightning_device, torch_device
 from miue.common.errors import ConfigError

@@ -11,15 +11,12 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from miue.bags.augmentation import check_augmentation
-from miue.bags.dataset import BagDataset
-from miue.bags.fingerprint import fingerprint
+from miue.bags import BagDataset, check_augmentation, fingerprint
 from miue.common.errors import ConfigError
 from miue.common.files import make_folder
 from miue.common.nested import write_nested
 from miue.common.values import Option
-from miue.io.handover import describe_bags, find_bags_again, read_handed_over
-from miue.io.splits import Splits
+from miue.io import Splits, describe_bags, find_bags_again, read_handed_over
 from miue.model.build import check_saveable
 from miue.model.config import ModelConfig
 from miue.model.contract import DataContract

@@ -13,10 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from miue.bags.augmentation import augmented
-from miue.bags.batches import PackedBatches, ordered_batches, shuffled_batches
-from miue.bags.dataset import BagDataset
-from miue.bags.segments import BagBatch
+from miue.bags import BagBatch, BagDataset, PackedBatches, augmented, ordered_batches, shuffled_batches
 from miue.common.double_precision import in_double
 from miue.common.errors import ConfigError, DataError, ModelError, noting_when
 from miue.common.processes import average_gradients, sum_over_processes, take_from_first

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from miue.bags import largest_pixel, warn_of_copies
 from miue.bags.classes import doubt_about_negative_class
-from miue.bags.copies import warn_of_copies
 from miue.bags.dataset import BagDataset
-from miue.bags.pixels import largest_pixel
 from miue.common.errors import first_few
 from miue.common.text import plural, say
 from miue.common.user_warnings import warn_user

@@ -7,7 +7,7 @@ import numpy as np
 from miue.bags.classes import names_or_numbers
 from miue.bags.dataset import BagDataset
 from miue.bags.drawing import count_units, group_by_patient, hold_out
-from miue.bags.feature_names import check_feature_order
+from miue.bags.frames import check_feature_order
 from miue.common.errors import DataError, first_few
 from miue.common.text import plural
 from miue.io.splits import check_patients

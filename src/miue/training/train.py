@@ -11,10 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from miue.bags.batches import ordered_batches
-from miue.bags.dataset import BagDataset, check_dataset
-from miue.bags.labels import LabelSequence
-from miue.bags.segments import as_float
+from miue.bags import BagDataset, LabelSequence, as_float, check_dataset, ordered_batches
 from miue.common.devices import torch_device
 from miue.common.errors import (
     ConfigError,
@@ -33,7 +30,7 @@ from miue.common.tasks import Task, reporting_part, run_tasks
 from miue.common.text import say, tracked
 from miue.common.torch_state import own_torch_state
 from miue.common.values import checked
-from miue.io.split_files import write_splits
+from miue.io import write_splits
 from miue.methods import Method
 from miue.model.build import build_method, member_seeds
 from miue.model.feature_scores import fit_distances

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from miue.bags.segments import BagBatch
+from miue.bags import BagBatch
 from miue.methods import Softmax
 from miue.networks import MILNetwork
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.io.formats.base import OpenFile, refusing
+from miue.io.formats import OpenFile, refusing
 
 
 @contextmanager

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from miue.bags.coords import grid_step
 from miue.io.formats.base import (
     READERS,
     Contents,
@@ -32,6 +31,7 @@ from miue.io.formats.base import (
     scale_in_words,
     scale_over,
 )
+from miue.io.formats.grid import grid_step
 from miue.io.formats.hdf5 import positive_number
 from miue.io.formats.numpy_files import UNREADABLE, Member, memory_mapped, opened_archive
 from miue.io.formats.open import whole_pixels

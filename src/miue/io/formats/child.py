@@ -31,7 +31,8 @@ from miue.common.errors import StorageError, error_from_json
 from miue.common.files import open_file
 from miue.io.formats.base import STORE, Contents, bag_error, ending_of
 from miue.io.formats.beside import with_positions_beside
-from miue.io.formats.open import contents_here, grid_note, repeats_note, rows_here
+from miue.io.formats.grid import grid_note, repeats_note
+from miue.io.formats.open import contents_here, rows_here
 
 ENDINGS = (".h5", ".hdf5")
 SECONDS = 10.0  # of computing time that any file may take

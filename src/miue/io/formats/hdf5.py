@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from miue.bags.coords import LARGEST_COORD
 from miue.common.errors import DataError, not_readable
+from miue.common.numbers import LARGEST_COORD
 from miue.common.text import shortened
 from miue.io.formats.base import (
     FEATURES,

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64, Shaped
 
-from miue.bags.coords import LARGEST_COORD, grid_steps
-from miue.bags.single_precision import in_single
 from miue.common.errors import ConfigError
 from miue.common.files import open_file
+from miue.common.numbers import LARGEST_COORD, in_single
 from miue.common.text import plural
 from miue.io.formats.base import (
     READERS,
@@ -28,8 +27,6 @@ from miue.io.formats.base import (
     takes_folders,
 )
 from miue.io.formats.images import open_images
-
-FEWEST_PAIRS = 8  # neighbors that a grid is recognized by
 
 
 def contents_here(path: Path, microns_per_pixel: float | None = None) -> Contents:
@@ -220,33 +217,6 @@ def to_pixels(
             (*file.notes, "coords are in µm and left out, without a pixel width"),
         )
     return pixels, None if file.patch_size is None else round(file.patch_size / unit), file.notes
-
-
-def grid_note(coords: Int64[np.ndarray, "n 2"], patch_size: int) -> str:
-    """Return what to know of a patch size that is not the distance of neighbors; "" where it is.
-
-    >>> grid_note(np.stack([np.arange(20) * 512, np.zeros(20, np.int64)], 1), 256)
-    'patch size 256, but neighbors are 512 level-0 pixels apart: gaps between patches, or a wrong patch size'
-    """
-    distances, counts = grid_steps(coords)
-    if counts.sum() < FEWEST_PAIRS or 2 * counts.max() < counts.sum():
-        return ""
-    step = int(distances[counts.argmax()])
-    if abs(step - patch_size) <= max(1, patch_size // 100):  # coords in µm are rounded
-        return ""
-    kind = "patches that overlap" if step < patch_size else "gaps between patches"
-    return f"patch size {patch_size}, but neighbors are {step} level-0 pixels apart: {kind}, or a wrong patch size"
-
-
-def repeats_note(coords: Int64[np.ndarray, "n 2"]) -> str:
-    """Return what to know of patches that lie where others do; "" where none does.
-
-    >>> repeats_note(np.array([[0, 0], [256, 0], [0, 0]]))
-    'patches that lie where another one of the slide does, so that they count twice'
-    """
-    if len(np.unique(coords, axis=0)) == len(coords):
-        return ""
-    return "patches that lie where another one of the slide does, so that they count twice"
 
 
 def whole_pixels(path: Path, coords: Shaped[np.ndarray, "..."], unit: float = 1.0) -> Int64[np.ndarray, "n 2"]:

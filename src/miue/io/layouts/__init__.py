@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from miue.bags.names import how_to_pass
+from miue.bags.names import ANNDATA, HOW_TO_READ_ANNDATA, how_to_pass
 from miue.common.errors import DataError, not_a_folder
 from miue.common.folder_kinds import KEPT, STORE, kind_of
 from miue.io.layouts.files import FilesLayout
@@ -41,5 +41,5 @@ def find_layout(path: Path, settings: LoadSettings, *, progress: bool = False) -
         item=repr(str(path)),
         wanted=wanted,
         got=f"files ending in {', '.join(endings[:5])}" if endings else "none",
-        fix="check the path; docs/data.md lists the layouts that are read",
+        fix=HOW_TO_READ_ANNDATA if ANNDATA in endings else "check the path; docs/data.md lists what is read",
     )

@@ -14,9 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from miue.bags.coords import Coords
-from miue.bags.dataset import BagDataset
-from miue.bags.instance_shapes import advise_on_shape
+from miue.bags import BagDataset, Coords, advise_on_shape
 from miue.common.errors import ConfigError, DataError, MiueError, first_few, not_a_folder
 from miue.common.files import refuse_undecodable_name
 from miue.common.text import tracked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from miue.bags.table_columns import SPLIT_NAMES
+from miue.bags.columns import SPLIT_NAMES
 from miue.common.errors import DataError, first_few, first_repeated
 from miue.common.folder_kinds import KEPT, kind_of
 from miue.io.formats.base import takes_folders

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from miue.bags import GroupedRows
 from miue.bags.cells import row_name
-from miue.bags.column_names import BAG, COORDS, NAMES, OF_BAGS, TEXT
-from miue.bags.rows import GroupedRows, number_equal_rows
+from miue.bags.columns import BAG, COORDS, NAMES, OF_BAGS, TEXT
+from miue.bags.rows import number_equal_rows
 from miue.common.errors import DataError, MiueError, first_few, lacking
 from miue.common.tables import read_parts, texts_of_column
 from miue.common.text import plural

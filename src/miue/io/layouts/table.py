@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from miue.bags.column_names import BAG, NAMES, SPLIT, numbers_rows
+from miue.bags.columns import BAG, NAMES, SPLIT, numbers_rows
 from miue.bags.names import TABLES
 from miue.common.errors import DataError, MiueError, first_few, repeated
 from miue.common.files import refuse_undecodable_name

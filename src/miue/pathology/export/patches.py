@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
+from miue.bags import Coords
 from miue.bags.cells import one_form
 from miue.bags.classes import numbered_classes
-from miue.bags.coords import Coords, grid_step
 from miue.common.errors import DataError, first_few, unknown_name
 from miue.common.tasks import ALL, Shard
 from miue.common.text import shortened
+from miue.io.formats import grid_step
 from miue.predictions import Predictions, PredictionTable, uncertainty_column
 
 SPECIFIED, FROM_FILE, FROM_GRID = "specified", "stated by the features' file", "step of the grid of coords"

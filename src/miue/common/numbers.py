@@ -1,4 +1,4 @@
-"""Features as float32, in which they are stored and computed with."""
+"""Numbers that float32 and float64 hold exactly, or at all."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import numpy as np
 
 from miue.common.errors import DataError
 from miue.common.text import plural
+
+MOST_EXACT = 2**53  # up to which float64 holds every whole number
+LARGEST_COORD = MOST_EXACT  # beyond it a float64 does not separate one pixel from the next
 
 
 def in_single(array: np.ndarray, item: str) -> np.ndarray:

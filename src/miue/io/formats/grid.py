@@ -1,46 +1,11 @@
-"""Positions of instances in their slide, some of which may be unknown."""
+"""The grid of patches: how far neighbors are apart, and what to know of patches that are on none."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-from jaxtyping import Bool, Int64
+from jaxtyping import Int64
 
-from miue.bags.cells import MOST_EXACT
-from miue.bags.partly_known import PartlyKnown
-
-LARGEST_COORD = MOST_EXACT  # beyond it a float64 does not separate one pixel from the next
-
-
-@dataclass(frozen=True, eq=False)
-class Coords(PartlyKnown):
-    """Positions of n instances.
-
-    Attributes:
-        values: x and y in level-0 pixels; zero and without meaning where ``known`` is false.
-        known: whether the position is known.
-    """
-
-    values: Int64[np.ndarray, "n 2"]
-    known: Bool[np.ndarray, "n"]
-
-    item = "position"
-
-    @classmethod
-    def of(cls, values: Int64[np.ndarray, "n 2"]) -> Coords:
-        """Return positions all of which are known."""
-        return cls(values, np.ones(len(values), bool))
-
-    @classmethod
-    def unknown(cls, count: int) -> Coords:
-        """Return ``count`` positions of which none is known."""
-        return cls(np.zeros((count, 2), np.int64), np.zeros(count, bool))
-
-    def completed_by(self, others: Coords) -> Coords:
-        """Return these positions, and those of ``others`` where these are unknown."""
-        values = np.where(self.known[:, None], self.values, others.values)
-        return Coords(values, self.known | others.known)
+FEWEST_PAIRS = 8  # neighbors that a grid is recognized by
 
 
 def grid_step(coords: Int64[np.ndarray, "n 2"]) -> int | None:
@@ -76,3 +41,30 @@ def grid_steps(coords: Int64[np.ndarray, "n 2"]) -> tuple[Int64[np.ndarray, "k"]
         difference = np.diff(ordered, axis=0)
         steps.append(difference[(difference[:, across] == 0) & (difference[:, along] > 0), along])
     return np.unique(np.concatenate(steps), return_counts=True)
+
+
+def grid_note(coords: Int64[np.ndarray, "n 2"], patch_size: int) -> str:
+    """Return what to know of a patch size that is not the distance of neighbors; "" where it is.
+
+    >>> grid_note(np.stack([np.arange(20) * 512, np.zeros(20, np.int64)], 1), 256)
+    'patch size 256, but neighbors are 512 level-0 pixels apart: gaps between patches, or a wrong patch size'
+    """
+    distances, counts = grid_steps(coords)
+    if counts.sum() < FEWEST_PAIRS or 2 * counts.max() < counts.sum():
+        return ""
+    step = int(distances[counts.argmax()])
+    if abs(step - patch_size) <= max(1, patch_size // 100):  # coords in µm are rounded
+        return ""
+    kind = "patches that overlap" if step < patch_size else "gaps between patches"
+    return f"patch size {patch_size}, but neighbors are {step} level-0 pixels apart: {kind}, or a wrong patch size"
+
+
+def repeats_note(coords: Int64[np.ndarray, "n 2"]) -> str:
+    """Return what to know of patches that lie where others do; "" where none does.
+
+    >>> repeats_note(np.array([[0, 0], [256, 0], [0, 0]]))
+    'patches that lie where another one of the slide does, so that they count twice'
+    """
+    if len(np.unique(coords, axis=0)) == len(coords):
+        return ""
+    return "patches that lie where another one of the slide does, so that they count twice"

@@ -9,7 +9,7 @@ import numpy as np
 from miue.bags.arrays import chain
 from miue.bags.columns import ItemColumns
 from miue.bags.dataset import BagDataset, bag_fields, check_dataset
-from miue.bags.feature_names import check_feature_order
+from miue.bags.frames import check_feature_order
 from miue.common.errors import DataError, first_few, first_repeated, lacking, wrong_type
 from miue.common.values import several
 

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from miue.bags import BagDataset
 from miue.bags.arrays import check_bag
-from miue.bags.dataset import BagDataset
 from miue.common.errors import (
     DataError,
     MiueError,

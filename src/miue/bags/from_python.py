@@ -1,6 +1,6 @@
-"""Bags from what other libraries hold: lists of arrays or tensors, rows, data frames, AnnData.
+"""Bags from what Python holds: lists of arrays or tensors, rows, data frames, AnnData.
 
-Each function returns the arguments from which ``BagDataset`` is made.
+Each function ``fields_of_…`` returns the arguments from which ``BagDataset`` is made.
 """
 
 from __future__ import annotations
@@ -9,32 +9,19 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
 
 from miue.bags.arrays import bag_array, check_bags, check_unmasked
-from miue.bags.cells import check_formulas, is_missing, known_text, name_of
-from miue.bags.column_names import lower_case, names_feature
-from miue.bags.coords import Coords
-from miue.bags.feature_names import common_feature_names, frame_columns
-from miue.bags.frames import check_in_memory, read_columns
-from miue.bags.labels import Labels, LabelSequence, plain_values, read_labels
-from miue.bags.ood_flags import OodFlags
-from miue.bags.rows import GroupedRows
-from miue.bags.table_columns import read_coords
-from miue.common.errors import (
-    ConfigError,
-    DataError,
-    first_few,
-    first_repeated,
-    lacking,
-    one_of_two,
-    repeated,
-    unknown_name,
-)
+from miue.bags.cells import is_missing, known_text, name_of
+from miue.bags.classes import LabelSequence, read_labels
+from miue.bags.columns import lower_case, names_feature, read_coords
+from miue.bags.frames import common_feature_names, frame_columns, read_columns
+from miue.bags.known import Coords, Labels, OodFlags
+from miue.bags.rows import GroupedRows, plain_values
+from miue.common.errors import DataError, first_few, first_repeated, lacking, one_of_two, repeated, unknown_name
 from miue.common.text import plural
 from miue.common.values import several
 
@@ -134,7 +121,7 @@ def fields_of_frame(
         *(("coords", c) for c in coords or ()),
     ):
         if column is not None and column not in names:
-            raise _no_column(f"{what} column", column, names, frame)
+            raise unknown_name(f"{what} column", column, list(map(str, names)))
     taken = {bag, label, patient, *(coords or ())}
     chosen = features if features is not None else _feature_columns(frame, [n for n in names if n not in taken])
     there = set(names)
@@ -179,7 +166,7 @@ def fields_of_anndata(
     names = list(_column_names(data.obs))
     for what, column in (("bag", bag), ("label", label), ("patient", patient)):
         if column is not None and column not in names:
-            raise _no_column(f"{what} column of obs", column, names, data.obs)
+            raise unknown_name(f"{what} column of obs", column, list(map(str, names)))
     for what, entry, entries in (
         ("layer", layer, data.layers),
         ("obsm", obsm, data.obsm),
@@ -219,24 +206,10 @@ def _column_names(frame: Any) -> Sequence[Any]:
             got=type(frame).__name__,
             fix="pass arrays to BagDataset.from_tensors",
         )
-    check_in_memory(frame, "the data frame")
     names = list(getattr(frame, "column_names", frame.columns))  # a table of Arrow, or a data frame
     if (twice := first_repeated(names)) is not None:
         raise repeated(f"column {twice!r} of the data frame", "each name once", names.count(twice), "rename one")
     return names
-
-
-def _no_column(what: str, column: Any, names: Sequence[Any], frame: Any) -> ConfigError:
-    """Return the error for a column that a data frame lacks, or that is its index."""
-    error = unknown_name(what, column, list(map(str, names)))
-    if column is None or column not in getattr(getattr(frame, "index", None), "names", ()):
-        return error
-    return ConfigError(
-        item=error.item,
-        wanted=error.wanted,
-        got=f"{column!r}, which is the index",
-        fix="make it a column: reset_index()",
-    )
 
 
 def _feature_columns(frame: Any, names: Sequence[Any]) -> list[Any]:
@@ -274,7 +247,6 @@ def _read_patients(values: list[Any] | None) -> tuple[str, ...] | None:
     if values is None:
         return None
     texts = tuple("" if is_missing(value) else known_text(name_of(value)) for value in values)
-    check_formulas(texts, "patient", "the patients")
     return texts if any(texts) else None
 
 
@@ -313,15 +285,12 @@ def _list_of_bags(bags: Any) -> list[Any] | tuple[Any, ...]:
     listed = several(bags)
     if listed is not None:
         return listed
-    fix = "pass a list with one array for each bag, [bag] for a single one"
-    if isinstance(bags, Mapping):
-        fix = "pass list(bags.values()), and the names as ids=list(bags)"
-    elif isinstance(bags, str | Path):
-        fix = f"open it: miue.load_bags({str(bags)!r}, labels=...).bags"
-    elif hasattr(bags, "columns"):
-        fix = "use BagDataset.from_frame(frame, bag=...), which says which rows are of one bag"
-    wanted = "a list of arrays, one for each bag"
-    raise DataError(item="the bags", wanted=wanted, got=f"a value of type {type(bags).__name__}", fix=fix)
+    raise DataError(
+        item="the bags",
+        wanted="a list of arrays, one for each bag",
+        got=f"a value of type {type(bags).__name__}",
+        fix="pass [bag] for a single one; miue.load_bags opens a path, BagDataset.from_frame takes a data frame",
+    )
 
 
 def _instance_labels(

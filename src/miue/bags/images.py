@@ -1,17 +1,57 @@
-"""Training images rotated and mirrored at random."""
+"""Bags of images: which images a model takes, what their numbers are, and images turned and mirrored at random."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch
 from miue.common.errors import ConfigError
 from miue.common.values import Augmentation
+
+SAMPLED_BAGS = 8
+
+
+def kind_of_pixels(bags: BagDataset) -> Literal["", "bytes", "numbers"]:
+    """Return "bytes" or "numbers" of images, "" of features."""
+    if len(bags.instance_shape) != 3:
+        return ""
+    return "bytes" if bags.instances.dtype == np.uint8 else "numbers"
+
+
+def largest_pixel(bags: BagDataset) -> float:
+    """Return the largest absolute value of images of numbers, in a few bags; 0 of bytes and of features."""
+    if kind_of_pixels(bags) != "numbers":
+        return 0.0
+    rows = np.unique(np.linspace(0, len(bags) - 1, min(len(bags), SAMPLED_BAGS), dtype=int)).tolist()
+    return max(float(bags.batch([row]).instances.abs().max()) for row in rows)
+
+
+def advise_on_shape(model_shape: tuple[int, ...], bag_shape: tuple[int, ...]) -> str:
+    """Return how to get instances of the shape that a model takes, as the end of an error.
+
+    >>> advise_on_shape((28, 28, 1), (32, 32, 3))
+    'give the images the size and the channels of those of training'
+    >>> advise_on_shape((512,), (32, 32, 3))
+    'the model takes features, not images: encode the images as those of training'
+
+    Args:
+        model_shape: shape of an instance, as the model takes it; an image if it has more than one axis.
+        bag_shape: shape of an instance of the bags.
+    """
+    if len(model_shape) > 1 and len(bag_shape) > 1:
+        return "give the images the size and the channels of those of training"
+    if len(bag_shape) > 1:
+        return "the model takes features, not images: encode the images as those of training"
+    if len(model_shape) > 1:
+        return "the model takes images, not features: pass the images themselves"
+    return "extract these features with the encoder that the model was trained on"
 
 
 def check_augmentation(augmentation: Augmentation, instance_shape: Sequence[int]) -> None:

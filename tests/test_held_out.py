@@ -193,7 +193,7 @@ def test_bags_of_the_names_of_others_are_told_by_their_numbers_of_instances(tmp_
     said = run("predict", tmp_path / "run", tmp_path / "others", "--out", tmp_path / "p", "--quiet")
     assert "left out: 48 bags that the model learned from, or from their patients; 32 of them with another" in said
     assert "rename bags that are others, or pass --part all" in said
-    assert "none for 8 bags with another number of instances than in training" in said
+    assert "none of 8 bags with another number of instances than in training" in said
     known = miue.read_predictions(tmp_path / "p").bags
     assert known.labels.known.tolist() == [row % 3 == 0 for row in range(48, 60)]
     kept = bags.labels.values[48:60][known.labels.known]

@@ -232,24 +232,6 @@ def test_rows_of_a_table_are_read_in_parts_and_sorted_by_bag(tmp_path: Path) -> 
     assert np.array_equal(np.asarray(table.instances), expected)
 
 
-@pytest.mark.parametrize(
-    ("added", "note"),
-    [
-        ("", ()),
-        ("b,9,9,pos,pos,p,512,0", ("1 of 5 rows lie where another row of their bag does: are they there twice?",)),
-        ("0a,1,2,neg,neg,p2,0,0", ()),  # as in another bag
-        (
-            "b,5,6,pos,neg,p,,",  # without a position
-            ("1 of 5 rows have all features of another row of their bag: are they there twice?",),
-        ),
-    ],
-)
-def test_rows_that_are_there_twice_are_said(added: str, note: tuple[str, ...], tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text(LONG + added)
-    assert load_bags(tmp_path / "t.csv").notes == note
-    assert describe(tmp_path / "t.csv").get("notes", []) == list(note)
-
-
 def test_instance_labels_come_from_a_table_of_their_own(slides: tuple[Path, Path], tmp_path: Path) -> None:
     folder, labels = slides
     (tmp_path / "patches.csv").write_text(

@@ -68,11 +68,7 @@ def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
 
 
 def _check_parts(parts: Sequence[BagDataset]) -> None:
-    """Raise unless the parts can be one dataset.
-
-    Raises:
-        DataError: a bag in two of them, instances of different shapes or kinds, or features in another order.
-    """
+    """Raise unless the parts can be one dataset."""
     ids = [name for part in parts for name in part.ids]
     if (twice := first_repeated(ids)) is not None:
         raise DataError(

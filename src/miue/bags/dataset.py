@@ -518,11 +518,7 @@ class BagDataset(PrintsAsTable):
         return [array[start : start + size] for start, size in spans]
 
     def _statistics(self, chosen: Int64[np.ndarray, "b"]) -> Tensor | None:
-        """Return the stored image statistics of the instances of some bags.
-
-        Raises:
-            DataError: one that is not finite.
-        """
+        """Return the stored image statistics of the instances of some bags."""
         if self.statistics is None:
             return None
         parts = [np.asarray(part, np.float32) for part in self._read(self.statistics, chosen)]

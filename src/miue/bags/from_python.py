@@ -192,11 +192,7 @@ def fields_of_anndata(
 
 
 def _column_names(frame: Any) -> Sequence[Any]:
-    """Return the names of the columns.
-
-    Raises:
-        DataError: what has no columns.
-    """
+    """Return the names of the columns."""
     if isinstance(frame, Mapping):
         return list(frame)
     if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__"):
@@ -251,11 +247,7 @@ def _read_patients(values: list[Any] | None) -> tuple[str, ...] | None:
 
 
 def _one_of_each(values: Any, what: str, bags: int) -> list[Any]:
-    """Return plain values, of which there is one for each bag.
-
-    Raises:
-        DataError: more or fewer, or what is no list of values.
-    """
+    """Return plain values, of which there is one for each bag."""
     plain = plain_values(values, what)
     if len(plain) != bags:
         raise _count_mismatch(what, bags, "bag", len(plain))
@@ -263,11 +255,7 @@ def _one_of_each(values: Any, what: str, bags: int) -> list[Any]:
 
 
 def _read_ids(values: Any) -> tuple[str, ...]:
-    """Return the names of bags.
-
-    Raises:
-        DataError: one that is missing.
-    """
+    """Return the names of bags."""
     plain = plain_values(values, "ids")
     if (missing := next((row for row, value in enumerate(plain) if is_missing(value)), None)) is not None:
         raise DataError(
@@ -277,11 +265,7 @@ def _read_ids(values: Any) -> tuple[str, ...]:
 
 
 def _list_of_bags(bags: Any) -> list[Any] | tuple[Any, ...]:
-    """Return bags as a list.
-
-    Raises:
-        DataError: a path, a dictionary, a data frame, or anything else that is no list of arrays.
-    """
+    """Return bags as a list."""
     listed = several(bags)
     if listed is not None:
         return listed
@@ -296,11 +280,7 @@ def _list_of_bags(bags: Any) -> list[Any] | tuple[Any, ...]:
 def _instance_labels(
     values: Sequence[LabelSequence] | None, sizes: Int64[np.ndarray, "B"], class_names: Sequence[str]
 ) -> Labels:
-    """Return the labels of all instances from those of each bag.
-
-    Raises:
-        DataError: not one for each instance, or a label that is no class.
-    """
+    """Return the labels of all instances from those of each bag."""
     if values is None:
         return Labels.unknown(int(sizes.sum()))
     bags = several(values)
@@ -326,11 +306,7 @@ def _instance_labels(
 
 
 def _read_coords(values: Sequence[np.ndarray], sizes: Int64[np.ndarray, "B"]) -> Coords | None:
-    """Return the positions of all instances from those of each bag.
-
-    Raises:
-        DataError: not two finite numbers for each instance.
-    """
+    """Return the positions of all instances from those of each bag."""
     listed = several(values)
     for number, bag in enumerate(listed or ()):
         check_unmasked(bag, f"the coords of bag {number}")

@@ -101,11 +101,7 @@ def _check_shares(shares: Mapping[str, float]) -> None:
 def _test_folds(
     bags: BagDataset, count: int, calibration: float, seed: int, purpose: str, instead: str
 ) -> list[Int64[np.ndarray, "tested"]]:
-    """Return the rows that are tested on in each fold; an error says what they are for, and what to do instead.
-
-    Raises:
-        DataError: no labels, or a class with too few patients for a bag of it in every split of every fold.
-    """
+    """Return the rows that are tested on in each fold; an error says what they are for, and what to do instead."""
     labeled = _labeled(bags)
     if not len(labeled):
         raise lacking(

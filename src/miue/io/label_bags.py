@@ -52,11 +52,7 @@ def label_bags(found: Layout, given: LoadSettings) -> LoadedBags:
 
 
 def _read_labels(given: LoadSettings, bags: Path) -> LabelTable | None:
-    """Return the table of labels, read where a path names it; a column of ids may be that of the bags alone.
-
-    Raises:
-        ConfigError: a table of slides without one of labels that it can be joined to.
-    """
+    """Return the table of labels, read where a path names it; a column of ids may be that of the bags alone."""
     labels = given.labels
     if isinstance(labels, Path) and not labels.is_dir():
         columns = given.named_columns
@@ -108,9 +104,6 @@ def _match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[s
 
     Of a table of patients, bags are listed whose names begin with that of their patient; the last value says
     whether they are.
-
-    Raises:
-        DataError: a name that may be that of two bags, or a table of patients in which bags do not find theirs.
     """
     bag_rows = match_names(labels.ids, names, labels.source)
     rows = {names[bag_row]: row for row, bag_row in enumerate(bag_rows) if bag_row is not None}
@@ -126,11 +119,7 @@ def _match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[s
 
 
 def _rows_of_patients(labels: LabelTable, names: Sequence[str], where: str) -> dict[str, int]:
-    """Return the row of the patient with whose name the name of each bag begins, in the order of the table.
-
-    Raises:
-        DataError: no bag whose name does, or one that begins with the names of two.
-    """
+    """Return the row of the patient with whose name the name of each bag begins, in the order of the table."""
     found = dict(zip(names, patients_in_names(names, labels.ids), strict=True))
     several = next((name for name, rows in found.items() if len(rows) > 1), None)
     if several is None and any(found.values()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -115,11 +114,7 @@ def describe_labels(bags: BagDataset, columns: Mapping[str, str]) -> str:
     if "patient" not in columns:
         return f"{text}, patients: no column"
     owners = bags.patients or bags.ids
-    counts = Counter(owners)
-    alone = sum(name == owner and counts[owner] == 1 for name, owner in zip(bags.ids, owners, strict=True))
-    said = f"{len(counts):,}"
-    if 0 < alone < len(bags):
-        said += f" with those of {plural(alone, 'bag')} without a patient of another name"
+    said = f"{len(set(owners)):,}"
     if differ := _of_several_classes(owners, bags.labels):
         said += f"; {differ:,} with bags of different classes"
     return f"{text}, patients: column {columns['patient']!r} ({said})"

@@ -29,7 +29,6 @@ from miue.common.errors import (
 from miue.common.files import atomic_file, atomic_folder, read_json, remove_temporaries, write_json
 from miue.common.folder_kinds import STORE
 from miue.common.locks import locked
-from miue.common.memory import memory_shortage
 from miue.common.outputs import refuse_existing
 from miue.common.tables import write_rows
 from miue.common.text import tracked
@@ -91,7 +90,7 @@ def pack(
         StorageError: ``out`` is taken, another process writes it, the disk is full, or what was written does not
             read back.
     """
-    with locked(out), _said_to_go_on(out):
+    with locked(out), _errors_named(out):
         refuse_existing(out, STORE, overwrite=overwrite)
         work = out.parent / f".{out.name}.packing"
         written, missed, resumed = _write(work, bags, skip_bad=skip_bad, progress=progress)
@@ -111,20 +110,16 @@ def pack(
 
 
 @contextmanager
-def _said_to_go_on(out: Path) -> Iterator[None]:
-    """Say of a disk that is full, in whatever file that is met, that the same command goes on."""
+def _errors_named(out: Path) -> Iterator[None]:
+    """Name the store, and say of a disk that is full that the same command goes on."""
     try:
         yield
     except (OSError, WriteError) as error:
-        if memory_shortage(error) is not None:
+        if no_room_behind(error) is None:
             raise
+        fix = "free space, then give the same command again: it goes on where it stopped"
         said = error if isinstance(error, WriteError) else cannot_write(out, error)
-        if no_room_behind(error) is not None:
-            fix = "free space, then give the same command again: it goes on where it stopped"
-            said = said.replaced(item=repr(str(out)), fix=fix)
-        elif said is error:
-            raise
-        raise said from error
+        raise said.replaced(item=repr(str(out)), fix=fix) from error
 
 
 def _write(
@@ -210,11 +205,7 @@ def _verified(
 
 
 def _check_header(file: BinaryIO, bags: BagDataset) -> None:
-    """Raise unless the array begins with a header of ours for these bags, whatever number of instances it states.
-
-    Raises:
-        ValueError: another type, shape or length of the header; ``UNREADABLE`` is what NumPy itself raises.
-    """
+    """Raise unless the array begins with a header of these bags, whatever number of instances it states."""
     np.lib.format.read_magic(file)
     shape, by_column, dtype = np.lib.format.read_array_header_1_0(file)
     same_rows = (shape[1:], dtype) == (tuple(bags.instance_shape), np.dtype(bags.instances.dtype))

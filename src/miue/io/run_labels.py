@@ -35,37 +35,23 @@ def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...])
     is_other = [known not in ("", str(size)) for (*_, known), size in zip(rows, bags.sizes, strict=True)]
     cells = [("", "") if other else row[:2] for other, row in zip(is_other, rows, strict=True)]
     numbers = [classes.index(label) if label in classes else None for _, label in cells]
-    count = len(numbers) - numbers.count(None)
-    if not count:
-        of_others = f", but {_with_other_sizes(sum(is_other))}" if any(is_other) else ""
+    others = f"of {plural(sum(is_other), 'bag')} with another number of instances than in training"
+    if not any(number is not None for number in numbers):
+        of_others = f", but {others}" if any(is_other) else ""
         return (
             bags,
             f"labels: none, and {str(splits)!r} lists none for these bags{of_others}; pass labels to evaluate",
         )
     labeled = replace(bags, labels=Labels.of(numbers), class_names=classes)
-    patients = [patient for patient, _ in cells]
-    if bags.patients is None and any(
-        p and strip_endings(p) != strip_endings(b) for p, b in zip(patients, bags.ids, strict=True)
-    ):
-        labeled = replace(labeled, patients=tuple(patients))  # "" of a bag that is not listed: not known
-    others = _describe_others(bags, listed, len(bags) - count - sum(is_other))
-    others += f", none for {_with_other_sizes(sum(is_other))}" if any(is_other) else ""
-    text = f"labels: those that the training listed in {str(splits)!r} ({counts_of_classes(labeled)}{others})"
-    return labeled, f"{text}; pass labels for others"
-
-
-def _with_other_sizes(count: int) -> str:
-    return f"{plural(count, 'bag')} with another number of instances than in training"
-
-
-def _describe_others(bags: BagDataset, listed: Mapping[str, tuple[str, str, str]], count: int) -> str:
-    """Return how many bags have no label in the list, and of how many it has no row; "" where all have a label."""
-    if not count:
-        return ""
+    patients = tuple(patient for patient, _ in cells)  # "" of a bag that is not listed: not known
+    pairs = zip(patients, bags.ids, strict=True)
+    if bags.patients is None and any(p and strip_endings(p) != strip_endings(b) for p, b in pairs):
+        labeled = replace(labeled, patients=patients)
     absent = sum(name not in listed and strip_endings(name) not in listed for name in bags.ids)
-    if absent == count:
-        return f", none for {plural(count, 'bag')} that it does not list"
-    return f", none for {plural(count, 'bag')}" + (f", {absent:,} of which it does not list" if absent else "")
+    said = f", none for {plural(absent, 'bag')} that it does not list" if absent else ""
+    said += f", none {others}" if any(is_other) else ""
+    text = f"labels: those that the training listed in {str(splits)!r} ({counts_of_classes(labeled)}{said})"
+    return labeled, f"{text}; pass labels for others"
 
 
 def _listed(splits: Path) -> Mapping[str, tuple[str, str, str]]:

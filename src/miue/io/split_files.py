@@ -89,11 +89,7 @@ def _from_folder(folder: Path) -> Splits:
 
 
 def _from_clam(paths: Sequence[Path], source: str) -> Splits:
-    """Return the folds of tables of CLAM, one each.
-
-    Raises:
-        DataError: a table of another kind, or tables of bags beside some of patients.
-    """
+    """Return the folds of tables of CLAM, one each."""
     folds = [_fold_of_clam(path, read_text_columns(path)) for path in paths]
     kinds = [of_patients for _, of_patients in folds]
     if len(set(kinds)) > 1:
@@ -155,11 +151,7 @@ def _from_npz(path: Path) -> dict[str, str]:
 
 
 def _read_names(arrays: np.lib.npyio.NpzFile, name: str) -> list[str]:
-    """Return the names in one array of an archive, after its header was checked to claim what is there.
-
-    Raises:
-        ValueError: anything else, as the members of ``UNREADABLE`` that NumPy raises.
-    """
+    """Return the names in one array of an archive, after its header was checked to claim what is there."""
     _, _, claimed = read_member_header(arrays, f"{name}.npy")
     there = arrays.zip.getinfo(f"{name}.npy").file_size  # type: ignore[union-attr]
     if claimed != there or claimed > MOST_BYTES:

@@ -178,11 +178,7 @@ def _bag_by_bag(values: InstanceArray, dataset: BagDataset) -> Iterator[np.ndarr
 
 
 def _usable_bags(dataset: BagDataset, digests: list[str]) -> Iterator[np.ndarray]:
-    """Yield the instances of each bag, after it was seen that they can be used, and add the SHA-256 of each.
-
-    Raises:
-        DataError: a bag that cannot.
-    """
+    """Yield the instances of each bag, after it was seen that they can be used, and add the SHA-256 of each."""
     for name, rows in zip(dataset.ids, _bag_by_bag(dataset.instances, dataset), strict=True):
         check_bag(name, rows, dataset.instance_shape)
         digests.append(rows_sha256(rows))
@@ -277,12 +273,7 @@ def _check_instances(
 def _read_bag_table(
     path: Path, written: Mapping[str, Sequence[str]]
 ) -> tuple[dict[str, list[str]], Int64[np.ndarray, "B"], Int64[np.ndarray, "B"]]:
-    """Return the columns of bags.csv, and where the instances of each bag start and how many there are.
-
-    Raises:
-        DataError: a column of these three is missing, or a bag twice.
-        StorageError: a bag with another start or size than was written.
-    """
+    """Return the columns of bags.csv, and where the instances of each bag start and how many there are."""
     columns = read_text_columns(path)
     if {*SPAN} - set(columns):
         raise missing_column(f"bag table {str(path)!r}", f"columns {', '.join(SPAN)}", columns, AGAIN)

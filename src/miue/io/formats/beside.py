@@ -112,11 +112,7 @@ def _file_of_positions(path: Path) -> Path | None:
 
 
 def _stated(path: Path, where: Path | None) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return what the tool that wrote a bag states of it, by the fields of its contents, and notes.
-
-    Raises:
-        DataError: a file of JSON that cannot be read.
-    """
+    """Return what the tool that wrote a bag states of it, by the fields of its contents, and notes."""
     if where is not None and where.name.endswith(CENTERED):
         facts = read_metadata(path.with_name("bags_config.json"), path)
         extractor = facts.get("extractor", "")
@@ -156,11 +152,7 @@ def _size(facts: Mapping[str, Any], name: str) -> float | None:
 
 
 def _positions(path: Path, read_parts: ReadParts) -> tuple[np.ndarray, int | None]:
-    """Return the (n, 2) positions in a file, and the side of a patch in level-0 pixels, where it is stated.
-
-    Raises:
-        DataError, StorageError: damaged, or without positions.
-    """
+    """Return the (n, 2) positions in a file, and the side of a patch in level-0 pixels, where it is stated."""
     if path.suffix == ".h5":
         attributes, stored = read_parts(path, ("coords",), "coords")
         return stored[:, :2] if stored.ndim == 2 else stored, _side(attributes["coords"])
@@ -192,9 +184,6 @@ def _rows_of_tiles(path: Path, where: Path, count: int) -> Int64[np.ndarray, "n"
         path: of the features.
         where: the positions are.
         count: of the positions.
-
-    Raises:
-        DataError: numbers of tiles that cannot be read, a tile twice, or one without a position.
     """
     if path.suffix != ".npz" or where.suffix != ".npz":
         return None

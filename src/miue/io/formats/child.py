@@ -160,11 +160,7 @@ class ReadingProcess:
             raise
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """Return a process that is ready to be asked.
-
-        Raises:
-            StorageError: it cannot be started.
-        """
+        """Return a process that is ready to be asked."""
         got = ""
         try:
             process = subprocess.Popen(
@@ -196,11 +192,7 @@ class ReadingProcess:
         )
 
     def _answer(self) -> tuple[dict[str, Any], np.ndarray]:
-        """Return the next answer of the process.
-
-        Raises:
-            EOFError: it ended.
-        """
+        """Return the next answer of the process."""
         line = self._answers.readline()
         if not line.endswith(b"\n"):
             raise EOFError
@@ -249,11 +241,7 @@ def _is_apart(path: Path) -> bool:
 
 
 def _ask(path: Path, what: str, **how: Any) -> tuple[dict[str, Any], np.ndarray]:
-    """Return what the process answers about a file.
-
-    Raises:
-        DataError: the file cannot be used, or no answer came in the time that it may take.
-    """
+    """Return what the process answers about a file."""
     if not (path.is_dir() and ending_of(path) == STORE):
         open_file(path, f"bag file {str(path)!r}").close()
     seconds = SECONDS + bytes_in(path) / BYTES_PER_SECOND

@@ -61,12 +61,7 @@ def open_hdf5(path: Path) -> Iterator[OpenFile]:
 
 
 def _opened_file(path: Path) -> Any:
-    """Return the file, opened for reading; where the file system has no locks, whoever may write it.
-
-    Raises:
-        DataError: another process has it open for writing.
-        OSError, RuntimeError: it cannot be opened.
-    """
+    """Return the file, opened for reading; where the file system has no locks, whoever may write it."""
     import h5py
 
     with path.open("rb") as file, suppress(ImportError, OSError):  # a system or a file without locks
@@ -131,11 +126,7 @@ def dataset_within(path: Path, file: Any, name: str) -> Any:
 
 
 def _refuse_other_number(path: Path, file: Any, coords: Any) -> None:
-    """Raise where a file has features beside its coords, and another number of them.
-
-    Raises:
-        DataError: it has; or its features are a link, a group, or stored in other files.
-    """
+    """Raise where a file has features beside its coords, and another number of them."""
     name = next((name for name in FEATURES if name in file), None)
     if name is None:  # a file of positions alone, as those of CLAM's ``patches/``
         return
@@ -147,11 +138,7 @@ def _refuse_other_number(path: Path, file: Any, coords: Any) -> None:
 
 
 def _refuse_longer(path: Path, userblock: int) -> None:
-    """Raise where a file is longer than its superblock states, as where bytes were put in between.
-
-    Raises:
-        DataError: it is.
-    """
+    """Raise where a file is longer than its superblock states, as where bytes were put in between."""
     with path.open("rb") as file:
         begin = file.read(52)
     offset, of_lengths = {0: (40, 13), 1: (44, 13), 2: (28, 9), 3: (28, 9)}.get(begin[8], (0, 0))
@@ -166,9 +153,6 @@ def _refuse_unusable(path: Path, dataset: Any) -> None:
     """Raise where a dataset is not in the file: it claims more than that holds, or rows were never written.
 
     Of a chunk HDF5 reads no part without the whole; what was never written it reads as zeros.
-
-    Raises:
-        DataError: an array or a chunk too large, fewer chunks than the shape needs, or no storage at all.
     """
     refuse_claim(path, dataset)
     if dataset.chunks is None:
@@ -216,11 +200,7 @@ def _opened(path: Path, file: Any) -> OpenFile:
 
 
 def _statistics(path: Path, file: Any, features: Any) -> Any:
-    """Return the image statistics beside the features, None where the file has none.
-
-    Raises:
-        DataError: they are not one row of numbers for each instance, or not whole.
-    """
+    """Return the image statistics beside the features, None where the file has none."""
     if STATISTICS not in file:
         return None
     stored = dataset_within(path, file, STATISTICS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import lzma
 import math
 import struct
-import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -38,9 +37,6 @@ UNREADABLE = (
     TokenError,
 )
 """What NumPy raises, from whatever lies below it, where a file of arrays is damaged or holds objects."""
-
-FIRST_HALF, LAST_HALF = 0xD800, 0xDFFF
-"""Halves of UTF-16's pairs, which are no characters by themselves."""
 
 
 def memory_mapped(path: Path) -> np.ndarray:
@@ -146,13 +142,9 @@ def to_texts(names: np.ndarray) -> list[str]:
     >>> to_texts(np.array(["slide_1", "slide_2"]))
     ['slide_1', 'slide_2']
     """
-    texts = names.astype(str)
-    codes = np.frombuffer(texts.tobytes(), np.uint32)
-    wrong = codes[(codes >= FIRST_HALF) & (codes <= LAST_HALF) | (codes > sys.maxunicode)]
-    if wrong.size:
-        raise ValueError(f"a text with {wrong[0]:#x}, which is no character")
-    listed: list[str] = texts.tolist()
-    return listed
+    texts: list[str] = names.astype(str).tolist()
+    "".join(texts).encode()  # half of a pair of UTF-16 is no character by itself
+    return texts
 
 
 class Member:

@@ -117,12 +117,7 @@ def open_bag_file(path: Path) -> Iterator[OpenFile]:
 
 
 def _read_by(reader: OpenBag, path: Path, opened: ExitStack) -> OpenFile:
-    """Return what a reader makes of a file; what it opens is closed with ``opened``.
-
-    Raises:
-        DataError: a file that the reader of another package cannot read.
-        ConfigError: a reader of another package that gives something else than a file.
-    """
+    """Return what a reader makes of a file; what it opens is closed with ``opened``."""
     ending = ending_of(path)
     if READERS.path_of_own(ending) is not None:
         return opened.enter_context(reader(path))  # type: ignore[arg-type]  # as all of miue

@@ -138,11 +138,7 @@ def open_spatial_data(path: Path) -> Iterator[OpenFile]:
 
 
 def _refuse_unwritten(path: Path, features: Any) -> None:
-    """Raise where chunks of features were never written, which Zarr reads as zeros.
-
-    Raises:
-        DataError: fewer chunks than the shape needs.
-    """
+    """Raise where chunks of features were never written, which Zarr reads as zeros."""
     needed, written = features.nchunks, features.nchunks_initialized
     if features.size and written < needed:
         fix = "extract these features again: the extraction was ended before it was done"
@@ -151,12 +147,7 @@ def _refuse_unwritten(path: Path, features: Any) -> None:
 
 
 def _array(path: Path, folder: Path) -> Any:
-    """Return an array of a store, opened; ``path`` names the bag in messages.
-
-    Raises:
-        DataError: none, or one that is not safe to read or larger than its files can hold.
-        ConfigError: Zarr is not installed.
-    """
+    """Return an array of a store, opened; ``path`` names the bag in messages."""
     zarr = import_extra("zarr", f"bag file {str(path)!r}", "zarr")
     zarr.config.set({"threading.max_workers": 1})  # each thread takes of the memory that the process may have
     if not folder.is_dir():
@@ -173,11 +164,7 @@ def _array(path: Path, folder: Path) -> Any:
 
 
 def _refuse_codecs(path: Path, folder: Path) -> None:
-    """Raise unless the chunks of an array are stored by known codecs alone.
-
-    Raises:
-        DataError: another codec, or a group in place of an array.
-    """
+    """Raise unless the chunks of an array are stored by known codecs alone."""
     newer, older = (_json(path, folder / name) for name in ("zarr.json", ".zarray"))
     if not older and newer.get("node_type") != "array":  # as that of sparse rows is none
         raise bag_error(path, f"an array {folder.name!r}, with a number in each place", "no such array")
@@ -206,11 +193,7 @@ def _attributes(node: Path) -> Mapping[str, Any]:
 
 
 def _json(path: Path, file: Path) -> Mapping[str, Any]:
-    """Return what a file of metadata says, nothing where there is none.
-
-    Raises:
-        DataError: it is damaged, or a link.
-    """
+    """Return what a file of metadata says, nothing where there is none."""
     if file.is_symlink():
         raise bag_error(path, f"metadata {file.name!r} in a plain file", "a link")
     return read_metadata(file, path)
@@ -246,11 +229,7 @@ def _are_in_pixels(attributes: Mapping[str, Any]) -> bool:
 
 
 def _corners(path: Path, outlines: Path, key: str) -> Float64[np.ndarray, "n 2"]:
-    """Return the least x and y of the tile of each row of a table.
-
-    Raises:
-        DataError: numbers or outlines of tiles that cannot be read, or no outline for a row.
-    """
+    """Return the least x and y of the tile of each row of a table."""
     numbers = _array(path, path / "obs" / key)
     with refusing(path, f"the number of the tile of each row ({key})", Exception):
         of_rows = np.asarray(numbers[...])

@@ -72,11 +72,7 @@ def _loaded(path: Path) -> Any:
 
 
 def _refuse_inflating(path: Path) -> None:
-    """Raise where the parts of an archive, packed or sharing their bytes, claim more than the file holds.
-
-    Raises:
-        DataError: they do.
-    """
+    """Raise where the parts of an archive, packed or sharing their bytes, claim more than the file holds."""
     with ZipFile(path) as archive:
         claimed, held = sum(part.file_size for part in archive.infolist()), path.stat().st_size
     if claimed > held:
@@ -103,11 +99,7 @@ def _by_name(kind: str, path: Path, names: Collection[str], read: Callable[[str]
 
 
 def _array(path: Path, part: Any) -> np.ndarray:
-    """Return the numbers of a tensor or an array, those that NumPy has no type for as float32.
-
-    Raises:
-        DataError: it claims more than the file holds, or is of no plain numbers (float8, quantized, sparse).
-    """
+    """Return the numbers of a tensor or an array, those that NumPy has no type for as float32."""
     import torch
 
     with refusing(path, "a dense tensor of plain numbers", TypeError, RuntimeError):

@@ -13,7 +13,6 @@ import numpy as np
 from miue.bags import GroupedRows
 from miue.bags.cells import row_name
 from miue.bags.columns import BAG, COORDS, NAMES, OF_BAGS, TEXT
-from miue.bags.rows import number_equal_rows
 from miue.common.errors import DataError, MiueError, first_few, lacking
 from miue.common.tables import read_parts, texts_of_column
 from miue.common.text import plural
@@ -100,7 +99,6 @@ def read_long_table(
         notes=(
             *files.notes,
             *_notes_of_features(chosen, features, others),
-            *_repeats_note(bag[rows], values, {name: column[rows] for name, column in cells.items()}),
         ),
     )
 
@@ -225,25 +223,6 @@ def _notes_of_features(taken: Sequence[str], specified: Sequence[str], others: S
         yield f"{plural(len(taken), 'column')} taken for features; not read: {first_few(map(repr, others))}"
     if found := [repr(name) for name in taken if name not in specified and may_number_rows(name)]:
         yield f"taken for features: {first_few(found)}; if they only number rows, choose the features"
-
-
-def _repeats_note(bag: np.ndarray, values: np.ndarray, cells: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Return how many rows are another one of their bag again: at the same place, else of the same features.
-
-    Args:
-        bag: of each row.
-        values: features of each row.
-        cells: columns in the order of the rows, x and y among them where the table has them.
-    """
-    places = [cells[name] for name in COORDS if name in cells]
-    placed = len(places) == len(COORDS) and bool(np.isfinite(places).all())
-    compared = np.stack(places, 1) if placed else values
-    row_hashes = np.array([hash(row.tobytes()) for row in compared])
-    again = len(bag) - 1 - int(number_equal_rows(np.stack([bag, row_hashes], 1)).max())
-    where = (
-        "lie where another row of their bag does" if placed else "have all features of another row of their bag"
-    )
-    return (f"{again:,} of {len(bag):,} rows {where}: are they there twice?",) if again else ()
 
 
 def _by_bag(

@@ -16,8 +16,7 @@ from PIL import Image
 import miue
 from miue.bags import BagDataset
 from miue.common.errors import DataError, StorageError
-from miue.io import load_bags, make_split, pack, verify, write_store
-from miue.io import pack as packing
+from miue.io import load_bags, make_split, pack, packing, verify, write_store
 from miue.settings import VALIDATION_SHARE
 
 

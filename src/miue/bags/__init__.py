@@ -21,7 +21,6 @@ from miue.bags.fingerprints import (
     warn_of_copies,
 )
 from miue.bags.images import (
-    Augmentation,
     advise_on_shape,
     augmented,
     check_augmentation,
@@ -49,7 +48,6 @@ from miue.bags.statistics import count_statistics, image_statistics
 
 __all__ = [
     "READ_AHEAD",
-    "Augmentation",
     "BagBatch",
     "BagDataset",
     "Coords",

@@ -20,10 +20,11 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from miue.bags import group_by_patient
-from miue.calibration.instance_flags import Guarantee, InstanceFlags, InstanceGoal, instance_scores
+from miue.calibration.instance_flags import InstanceFlags, InstanceGoal, instance_scores
 from miue.calibration.ranks import exact
 from miue.common.errors import DataError, lacking
 from miue.common.text import plural
+from miue.common.values import Guarantee
 from miue.predictions import Predictions
 
 

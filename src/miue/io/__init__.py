@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the same names as below, which a test compares
-    from miue.io.draw_splits import VALIDATION_SHARE as VALIDATION_SHARE
     from miue.io.draw_splits import draw_split as draw_split
     from miue.io.draw_splits import make_folds as make_folds
     from miue.io.draw_splits import make_split as make_split
@@ -45,22 +44,14 @@ if TYPE_CHECKING:  # the same names as below, which a test compares
     from miue.io.store import read_store_summary as read_store_summary
     from miue.io.store import verify as verify
     from miue.io.store import write_store as write_store
-    from miue.settings import GroupSettings as GroupSettings
-    from miue.settings import LoadSettings as LoadSettings
-    from miue.settings import SplitSettings as SplitSettings
 
 _MODULES = {
     "miue.io.draw_splits": (
-        "SplitSettings",
-        "VALIDATION_SHARE",
         "draw_split",
         "make_folds",
         "make_split",
     ),
-    "miue.io.groups": (
-        "GroupSettings",
-        "read_groups",
-    ),
+    "miue.io.groups": ("read_groups",),
     "miue.io.handover": (
         "describe_bags",
         "find_bags_again",
@@ -98,7 +89,6 @@ _MODULES = {
     ),
     "miue.io.packing": ("pack",),
     "miue.io.run_labels": ("with_labels_of_run",),
-    "miue.io.settings": ("LoadSettings",),
     "miue.io.split_files": (
         "read_splits",
         "write_splits",

@@ -53,6 +53,7 @@ METHODS: Registry[Any] = Registry(
         "mc-dropout": "miue.methods.mc_dropout:MCDropout",
         "laplace": "miue.methods.laplace:Laplace",
         "sngp": "miue.methods.sngp:SNGP",
+        "one-sided-gp": "miue.methods.one_sided_gp:OneSidedGP",
         "edl": "miue.methods.edl:EDL",
         "i-edl": "miue.methods.edl:FisherEDL",
         "r-edl": "miue.methods.edl:RelaxedEDL",

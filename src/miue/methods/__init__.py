@@ -12,6 +12,7 @@ from miue.methods.edl import EDL, FisherEDL, RelaxedEDL
 from miue.methods.laplace import Laplace
 from miue.methods.mc_dropout import MCDropout
 from miue.methods.mirel import MIREL
+from miue.methods.one_sided_gp import OneSidedGP
 from miue.methods.returned import check_distribution, check_log_probabilities, check_loss, wrong_return
 from miue.methods.sngp import SNGP
 from miue.methods.softmax import EmbeddingMethod, Softmax
@@ -35,6 +36,7 @@ __all__ = [
     "Laplace",
     "MCDropout",
     "Method",
+    "OneSidedGP",
     "RelaxedEDL",
     "Softmax",
     "check_distribution",

@@ -17,6 +17,7 @@ from miue.common.errors import out_of_range
 from miue.common.values import Width
 from miue.distributions import PredictiveDistribution
 from miue.distributions.gaussian_logits import contrast_basis, softmax_of_gaussian
+from miue.methods.base import Method
 from miue.methods.softmax import EmbeddingMethod
 from miue.networks import MILNetwork
 
@@ -103,11 +104,7 @@ class SNGP(EmbeddingMethod):
         norm_bound: float = 1.0,
     ) -> None:
         super().__init__(network, name="sngp")
-        for option, value in (("length_scale", length_scale), ("ridge", ridge)):
-            if value <= 0:
-                raise out_of_range(f"option 'method.{option}'", "a number above 0", value)
-        if norm_bound < 0:
-            raise out_of_range("option 'method.norm_bound'", "a number from 0", norm_bound)
+        check_process(length_scale, ridge, norm_bound)
         self.ridge, self.norm_bound = ridge, norm_bound
         layer = network.last_layer
         width = layer.get_parameter("weight").shape[1]
@@ -115,13 +112,12 @@ class SNGP(EmbeddingMethod):
         network.set_submodule(name, nn.Identity())
         self.process = RandomFeatureLayer(width, network.num_classes, features, length_scale * sqrt(width))
         self.register_buffer("factor", torch.zeros(_covariances(network.num_classes), features, features))
-        for number, bounded in enumerate(self._linear_layers()):
-            self.register_buffer(f"direction_{number}", torch.ones(bounded.in_features))
+        register_directions(self)
 
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
         """Bound the spectral norms, and return the mean cross-entropy of the bags."""
         if self.norm_bound:
-            self._bound_norms()
+            bound_norms(self, self.norm_bound)
         return super().loss(batch, epoch)
 
     def logits(self, embedding: Float[Tensor, "n E"]) -> Float[Tensor, "n C"]:
@@ -159,19 +155,40 @@ class SNGP(EmbeddingMethod):
         covariance = torch.einsum("ci,nc,cj->nij", basis, variances, basis)
         return softmax_of_gaussian(self.logits(logits), covariance)
 
-    @torch.no_grad()
-    def _bound_norms(self) -> None:
-        """Scale the linear layers of the encoder whose spectral norm, by one power iteration, is too large."""
-        for number, layer in enumerate(self._linear_layers()):
-            direction = self.get_buffer(f"direction_{number}")
-            left = normalize(layer.weight @ direction, dim=0)
-            product = layer.weight.T @ left
-            norm = product.norm()
-            direction.copy_(product / norm.clamp(min=torch.finfo(norm.dtype).tiny))
-            layer.weight.mul_((self.norm_bound / norm).clamp(max=1.0))
 
-    def _linear_layers(self) -> list[nn.Linear]:
-        return [module for module in self.network.encoder.modules() if isinstance(module, nn.Linear)]
+def check_process(length_scale: float, ridge: float, norm_bound: float) -> None:
+    """Raise unless the options of a process can be.
+
+    Raises:
+        ConfigError: a length scale or ridge that is not above 0, or a negative bound.
+    """
+    for option, value in (("length_scale", length_scale), ("ridge", ridge)):
+        if value <= 0:
+            raise out_of_range(f"option 'method.{option}'", "a number above 0", value)
+    if norm_bound < 0:
+        raise out_of_range("option 'method.norm_bound'", "a number from 0", norm_bound)
+
+
+def register_directions(method: Method) -> None:
+    """Give a method a buffer for the largest singular direction of each linear layer of its encoder."""
+    for number, layer in enumerate(_linear_layers(method)):
+        method.register_buffer(f"direction_{number}", torch.ones(layer.in_features))
+
+
+@torch.no_grad()
+def bound_norms(method: Method, bound: float) -> None:
+    """Scale the linear layers of the encoder whose spectral norm, by one power iteration, is above ``bound``."""
+    for number, layer in enumerate(_linear_layers(method)):
+        direction = method.get_buffer(f"direction_{number}")
+        left = normalize(layer.weight @ direction, dim=0)
+        product = layer.weight.T @ left
+        norm = product.norm()
+        direction.copy_(product / norm.clamp(min=torch.finfo(norm.dtype).tiny))
+        layer.weight.mul_((bound / norm).clamp(max=1.0))
+
+
+def _linear_layers(method: Method) -> list[nn.Linear]:
+    return [module for module in method.network.encoder.modules() if isinstance(module, nn.Linear)]
 
 
 def _covariances(num_classes: int) -> int:

@@ -16,7 +16,7 @@ from miue.networks.encoders import MLP
 def build(classes: int = 2, **options: float) -> OneSidedGP:
     torch.manual_seed(3)
     network = build_network("one-sided-attention", MLP((5,), width=7), classes, hidden=6)
-    model = OneSidedGP(network, features=11, **options).double()  # type: ignore[arg-type]
+    model = OneSidedGP(network, features=11, **options).double()
     for parameter in model.parameters():
         parameter.data.normal_(0, 0.6)
     model.process.reset_parameters(torch.Generator().manual_seed(1))

@@ -144,7 +144,7 @@ def test_mnist_bags_are_made_from_archives(shared_data: Path, tmp_path: Path) ->
         (["train", "STORE", "--out", "RUN"], "pass --overwrite to replace it"),
         (["train", "STORE", "--out", "RUN"], "pass --resume to continue a run that is there"),
         (["cross-validate", "STORE", "--folds", "2", "--out", "RUN"], "files; choose another --out\n"),
-        (["train", "NOWHERE", "--out", "NEW"], "a bag store, a folder of feature files"),
+        (["train", "NOWHERE", "--out", "NEW"], "a bag store"),
         (["predict", "STORE", "STORE", "--out", "NEW"], "expected a trained model"),
         (
             ["predict", "RUN", "STORE", "--out", "NEW", "--part", "tset"],

@@ -189,7 +189,7 @@ def test_trainer_options_change_what_is_learned_and_must_stay_on_resume(tmp_path
         ({"trainer_options": {"accumulate_grad_batches": 0}}, "'accumulate_grad_batches': expected a number abo"),
         ({"callbacks": [EarlyStopping("criterion")]}, "callbacks.*EarlyStopping"),
         ({"callbacks": [print]}, "callbacks, entry 0: expected an instance of Callback"),
-        ({"logger": ["tensorboard"]}, "loggers, entry 0: expected an instance of Logger"),
+        ({"logger": ["tensorboard"]}, "logger, entry 0: expected an instance of Logger"),
     ],
 )
 def test_what_lightning_does_not_take_is_answered(

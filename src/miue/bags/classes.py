@@ -84,7 +84,7 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
             wanted=f"one of the classes given: {_listed(order)}",
             got=f"{plural(texts.count(left_out), 'bag')} of this class",
             fix="name it as one of these, take these bags out of the table or, if no model has these classes yet, "
-            "add it to --classes (in Python classes)",
+            "add it to the classes: classes=NAMES",
         )
     names = tuple(order or present)
     alike = alike_names(names)
@@ -93,7 +93,7 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
             item=f"the classes of {source!r}",
             wanted="names that differ in more than case, or in how a number is written",
             got=" and ".join(f"{name!r} ({plural(texts.count(name), 'bag')})" for name in alike),
-            fix="write the class in one way, or name both with --classes, in Python classes",
+            fix="write the class in one way, or name both by classes=NAMES",
         )
     if len(names) < 2:
         raise DataError(
@@ -103,7 +103,7 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
             fix="check the label column",
         )
     if not order:
-        refuse_quantities(names, repr(source), "--classes, in Python classes")
+        refuse_quantities(names, repr(source), "classes=NAMES")
     return names
 
 

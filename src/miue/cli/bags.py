@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from miue.cli.flags import flag_of, with_flags
 from miue.common.errors import ConfigError, DataError, first_few
 from miue.common.text import plural, say
 
@@ -121,10 +122,13 @@ def as_trained(
 
 def say_left_out(opened: LoadedBags) -> None:
     """Write where the labels come from, what to know of the files, and what was left out, to standard error."""
+    from miue.settings import LoadSettings
+
     if opened.labels:
         say(opened.labels, err=True)
+    flags = {name: flag_of(name) for name in LoadSettings.model_fields}
     for note in opened.notes:
-        say(f"note: {note}", err=True)
+        say(f"note: {with_flags(note, flags)}", err=True)
     for one in opened.left_out:
         if one.is_bad:
             say(f"left out: {one.bag}: {one.reason}", err=True)

@@ -130,7 +130,10 @@ class Command(TyperCommand):
         except KeyboardInterrupt as error:
             raise Interrupted(error, resumes="resume" in options) from error
         except MiueError as error:
-            parts = {name: _with_flags(getattr(error, name), options) for name in ("item", "wanted", "got", "fix")}
+            parts = {name: with_flags(getattr(error, name), options) for name in ("item", "wanted", "got", "fix")}
+            parts["item"] = re.sub(
+                r"^\w+(?=$|, entry| '|\[)", lambda name: options.get(name[0], name[0]), parts["item"]
+            )
             raise error.replaced(**parts) from error
 
     def _settings(self, given: dict[str, Any]) -> dict[str, Settings]:
@@ -195,7 +198,7 @@ def _parameter(kind: type[Settings], name: str) -> inspect.Parameter:
     of_type, is_mapping = _type_of(field.annotation), _is_mapping(field.annotation)
     default = None if field.default is False or field.default in ("", (), {}) else field.default
     option = typer.Option(
-        OTHER_FLAGS.get(name, f"--{name.replace('_', '-')}"),
+        flag_of(name),
         help=f"{field.description}{f' {MANY}' * (of_type == list[str] and not is_mapping)}",
         rich_help_panel=_extra(field).get("heading", owner.heading),
         metavar="|".join(choices) or ("KEY=VALUE" if is_mapping else METAVARS.get(of_type)),
@@ -239,7 +242,7 @@ def _values(name: str, value: Any, annotation: Any, said: Any) -> Iterator[tuple
         words = separate(list(value)) or []
         yield name, [value_of(word) for word in words] if get_args(kind)[0] in (int, float) else words
     else:
-        pairs = dict(_key_value(OTHER_FLAGS.get(name, name), word) for word in value)
+        pairs = dict(_key_value(flag_of(name), word) for word in value)
         yield from ((key, one) for key, one in pairs.items() if "." not in key)
         yield name, {**(said or {}), **{key: one for key, one in pairs.items() if "." in key}}
 
@@ -296,14 +299,22 @@ def read_config(path: Path) -> dict[str, Any]:
         raise not_readable(f"settings {str(path)!r}", "a TOML file", error, "correct the file") from error
 
 
-def _with_flags(text: str, options: Mapping[str, str]) -> str:
+def flag_of(name: str) -> str:
+    """Return the flag that a field of settings is."""
+    return OTHER_FLAGS.get(name, f"--{name.replace('_', '-')}")
+
+
+def with_flags(text: str, options: Mapping[str, str]) -> str:
     """Return a part of an error in which fields are flags: "pass skip_bad=True" says "pass --skip-bad".
 
-    >>> _with_flags("pass skip_bad=True, or labels=TABLE", {"skip_bad": "--skip-bad", "labels": "--labels"})
+    >>> with_flags("pass skip_bad=True, or labels=TABLE", {"skip_bad": "--skip-bad", "labels": "--labels"})
     'pass --skip-bad, or --labels TABLE'
+    >>> with_flags("pass columns={'bag_id': NAME}", {"id_column": "--id-column"})
+    'pass --id-column NAME'
     """
     for name, flag in options.items():
+        if name.endswith("_column"):
+            text = re.sub(rf"\bcolumns=\{{'(?:bag_)?{name[:-7]}': ([^{{}}]+)\}}", rf"{name}=\1", text)
         text = re.sub(rf"(?<![\w-]){name}=True\b", flag, text)
-        text = re.sub(rf"(?<![\w-]){name}=(?=\S)", f"{flag} ", text)
-        text = re.sub(rf"^{name}(?=$|, entry| '|\[)", flag, text)
+        text = re.sub(rf"(?<![\w-]){name}=(?:\[(\w+)\]|(?=\S))", rf"{flag} \1", text)
     return text

@@ -1,5 +1,4 @@
-"""Signals that interrupt a program: Ctrl-C, SIGTERM (``kill``, Slurm or a container) and SIGHUP (a closed "
-"terminal)."""
+"""Signals that interrupt a program: Ctrl-C, SIGTERM (``kill``, Slurm, a container), SIGHUP (a closed terminal)."""
 
 from __future__ import annotations
 

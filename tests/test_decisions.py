@@ -300,17 +300,6 @@ def test_calibrated_probabilities_are_judged_beside_the_labels(table: Path) -> N
     )
 
 
-def test_an_empty_prediction_set_is_explained_where_there_is_one(table: Path) -> None:
-    text = "An empty set: no class is probable enough."
-    decided = decide(read_predictions(table), by_hand())
-    assert text not in " ".join(str(evaluate(decided)).split())
-    decisions = decided.bags.decisions
-    assert decisions is not None and decisions.prediction_sets is not None
-    none = replace(decisions, prediction_sets=np.zeros_like(decisions.prediction_sets))
-    emptied = replace(decided, bags=replace(decided.bags, decisions=none))
-    assert text in " ".join(str(evaluate(emptied)).split())
-
-
 def test_parts_that_were_left_out_make_no_column_and_undefined_metrics(table: Path, tmp_path: Path) -> None:
     bare = by_hand(scaling=None, prediction_sets=None, false_alarms=None, deferral=None)
     decided = decide(read_predictions(table), bare)

@@ -216,19 +216,6 @@ def test_a_patient_counts_once_however_many_bags_it_has() -> None:
     assert "drawn from a new patient" in rule.promise
 
 
-@pytest.mark.parametrize(
-    ("goal", "said"),
-    [
-        (InstanceGoal("false-positives", 1.0), "at most 1 instance is flagged"),
-        (InstanceGoal("false-positives", 0.5), "at most 0.5 instances are flagged"),
-        (InstanceGoal("no-false-flag", 0.5, allowed=1), "more than 1 instance is flagged"),
-        (InstanceGoal("no-false-flag", 0.5, allowed=2), "more than 2 instances are flagged"),
-    ],
-)
-def test_a_promise_of_one_instance_says_instance(goal: InstanceGoal, said: str) -> None:
-    assert said in fit(scored_bags([[0.1]] * 40, [0] * 40), goal).promise
-
-
 def test_too_few_patients_are_counted_and_said() -> None:
     given = scored_bags([[0.1]] * 20, [0] * 20, patients=[f"p{i % 8}" for i in range(20)])
     with pytest.raises(DataError, match=r"at least 9 patients with negative bags.*8"):

@@ -319,8 +319,3 @@ def test_bags_that_the_model_was_trained_on_are_said_beside_what_is_measured_on_
         assert not sentences[0].startswith("The model")
         new = replace(one, bags=replace(one.bags, training_parts=np.where(parts == "train", "", parts)))
         assert not any(text.startswith("The model was trained") for text in judged(new)[0])
-
-
-def test_one_labeled_bag_is_not_called_bags() -> None:
-    one = made_predictions(1)
-    assert any(text.endswith("on 1 labeled bag.") for text in judged(one)[0])

@@ -124,14 +124,6 @@ def test_the_limits_of_a_worklist_are_those_given() -> None:
         assert (said.value.item, said.value.got) == (name, repr(value))
 
 
-def test_numbers_of_instances_are_shown_in_full() -> None:
-    made_list = worklist(worrying(), Limits(min_patches=12345))
-    assert made_list.judged[FEW] == "fewer than 12,345 instances, as given"
-    assert all(
-        "few instances (" in str(row["reason"]) and "< 12,345)" in str(row["reason"]) for row in made_list.rows
-    )
-
-
 def test_a_reason_shows_as_many_digits_as_a_value_needs_to_differ_from_its_limit() -> None:
     given = replace(worrying(), bags=worrying().bags.with_score("knn_mean", np.linspace(9, 9.0011, 12)))
     reasons = [row["reason"] for row in worklist(given, Limits(max_distance=9.0005)).rows if FAR in row["reason"]]

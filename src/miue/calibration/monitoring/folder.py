@@ -31,7 +31,7 @@ SAME_WITHIN = 0.05
 
 
 def add_batches(
-    folder: Path, calibration: Calibration, new: Sequence[Batch], scores: Sequence[str], *, chance: float
+    folder: Path | str, calibration: Calibration, new: Sequence[Batch], scores: Sequence[str], *, chance: float
 ) -> Course:
     """Add batches to the monitor in ``folder``, which begins with the first, and write its course and page.
 
@@ -50,6 +50,7 @@ def add_batches(
         DataError: a bag that is there already, or a batch of the same name with other bags or predictions.
         StorageError: a damaged folder, one whose bags were changed, or one that cannot be written.
     """
+    folder = Path(folder)
     with locked(folder):
         if not (folder / STATE).exists():
             first = _with_new([], new)
@@ -66,13 +67,13 @@ def add_batches(
     return course
 
 
-def batch_names(folder: Path) -> list[str]:
+def batch_names(folder: Path | str) -> list[str]:
     """Return the batches that the monitor in ``folder`` has, in their order; none where there is no monitor.
 
     Raises:
         StorageError: a table that cannot be read.
     """
-    path = folder / BAGS
+    path = Path(folder) / BAGS
     columns = read_columns(path, text=TEXT_COLUMNS) if path.exists() else {}
     return list(dict.fromkeys(map(str, columns.get("batch", ()))))
 

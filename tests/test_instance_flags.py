@@ -245,7 +245,7 @@ def test_one_bag_fewer_than_needed_is_refused(guarantee: str) -> None:
 
 def test_recall_without_labels_of_instances_says_to_label_them() -> None:
     given = scored_bags([[0.8, 0.3]] * 12, [1] * 12)
-    with pytest.raises(DataError, match=r"got 0; label all instances of positive bags"):
+    with pytest.raises(DataError, match=r"got 0; label instances of positive bags"):
         fit(given, InstanceGoal("recall", 0.1))
     with pytest.raises(DataError, match="got 2; add bags, ask for less, or leave the flags out"):
         fit(scored_bags([[0.8, 0.3]] * 2, [1] * 2), InstanceGoal("detection", 0.1))

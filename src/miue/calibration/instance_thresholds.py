@@ -60,7 +60,7 @@ def fit_instance_flags(
     count = int(units.max(initial=-1)) + 1
     if count < goal.needed:
         wanted = goal.needed_bags if whose is None else f"patients with {goal.needed_bags}"
-        label = "label all instances of positive bags, " if goal.guarantee == "recall" else ""
+        label = "label instances of positive bags by instance_labels=TABLE, " if goal.guarantee == "recall" else ""
         raise DataError(
             item=f"flags of instances ({goal.guarantee} {goal.level:g})",
             wanted=f"at least {goal.needed} {wanted}",

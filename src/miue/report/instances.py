@@ -23,7 +23,7 @@ from miue.report.summaries import packed
 
 TILE = 40  # pixels at most, of an instance's longer side
 GRAYS = 16  # levels kept of a gray picture
-OTHER_STORE = "pass the store that was predicted"
+OTHER_STORE = "pass the bags that were predicted as store=BAGS"
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ def named_runs(found: Sequence[tuple[str, Predictions]], names: Sequence[str] = 
             item=f"predictions named {title!r}",
             wanted="different seeds under one name",
             got=f"{count} with {f'seed {seed}' if seed else 'no seed'}",
-            fix="leave out a double, or pass a different name for each",
+            fix="leave out a double, or pass names=NAME, a different one for each",
         )
     return tuple(Run(t, s, f[0], f[1]) for t, s, f in zip(titles, seeds, found, strict=True))
 

@@ -21,7 +21,7 @@ from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.datasets.digits import IMAGES, digits_bags
 from miue.datasets.drawing import DrawnBag, Pool, draw_bags, drawn_dataset, with_ood_instances
 from miue.datasets.gaussian import CENTERS, gaussian_bags
-from miue.datasets.image_files import read_idx, read_images
+from miue.datasets.images import read_idx, read_images
 from miue.datasets.mnist import mnist_bags
 from miue.io import load_bags
 

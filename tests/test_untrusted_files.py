@@ -30,7 +30,7 @@ from miue.common.files import file_sha256, read_json
 from miue.common.nested import read_nested
 from miue.common.tables import read_columns, read_header, read_text_columns
 from miue.common.weights import read_tensors
-from miue.datasets.image_files import has_split, read_idx
+from miue.datasets.images import has_split, read_idx
 from miue.datasets.mnist import mnist_bags
 from miue.datasets.musk import musk_bags
 from miue.io import read_splits, read_store, write_store
@@ -471,7 +471,9 @@ def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(
     writer = os.open(tmp_path / "pipe", os.O_RDWR)  # else a reader that opens it would wait for ever
     os.write(writer, b"bag_id,label\na,0\n")
     try:
-        with pytest.raises(StorageError, match="expected (a file, got a pipe, a socket or a device|predictions: .*got a file)"):
+        with pytest.raises(
+            StorageError, match="expected (a file, got a pipe, a socket or a device|predictions: .*got a file)"
+        ):
             read(tmp_path / "pipe")
     finally:
         os.close(writer)

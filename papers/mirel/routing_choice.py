@@ -17,11 +17,10 @@ from sklearn.metrics import roc_auc_score
 
 from miue.bags import BagDataset
 from miue.common.text import ResultTable
-from miue.datasets.drawing import Pool, draw_bags, drawn_dataset
-from miue.datasets.image_files import read_images
+from miue.datasets.drawing import SEEDS, TARGET, Pool, draw_bags, drawn_dataset
 from miue.datasets.image_shifts import shifted_copies
+from miue.datasets.images import read_images
 from miue.datasets.mnist import SIZES
-from miue.datasets.ood_splits import SEEDS, TARGET
 from miue.evaluation import evaluate
 from miue.evaluation.metrics import Separation
 from miue.methods import BAG_OF_ONE

@@ -12,7 +12,7 @@ from fuzzing.readings import Reading, by_expectation, digest
 
 def archive(case: Case) -> dict[str, Any]:
     """Draw bags of the images, or read the features."""
-    from miue.datasets.image_files import read_idx
+    from miue.datasets.images import read_idx
     from miue.datasets.mnist import mnist_bags
     from miue.datasets.musk import musk_bags
 

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Int64
 from matplotlib.figure import Figure
 
+from miue.datasets.drawing import TARGET
 from miue.datasets.mnist import digits_of_test_bags, mnist_bags
-from miue.datasets.ood_splits import TARGET
 from miue.predictions import PredictionTable
 from papers.mirel.figures.figure_with_data import Cell, FigureWithData, plain
 from papers.mirel.figures.ood_sweep import CONFIDENCE, scores_of

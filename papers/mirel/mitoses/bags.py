@@ -10,7 +10,7 @@ import numpy as np
 from miue.bags import BagDataset
 from miue.common.errors import DataError
 from miue.datasets.drawing import DrawnBag, Pool, drawn_dataset
-from miue.datasets.image_archives import find_archive, open_archive, read_strips
+from miue.datasets.images import find_archive, open_archive, read_strips
 
 ARCHIVE = "mitoses64.npz"
 SIDE = 64

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags import BagDataset
-from miue.datasets.image_archives import find_archive, open_archive, read_strips
+from miue.datasets.images import find_archive, open_archive, read_strips
 
 ARCHIVE = "crchisto_nuclei27.npz"
 SIDE = 27

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing_extensions import Unpack
 
 from miue.bags import BagDataset
-from miue.datasets.color_images import read_cifar10, read_ood
-from miue.datasets.ood_splits import Draw, splits_with_ood
+from miue.datasets.drawing import Draw, splits_with_ood
+from miue.datasets.images import read_cifar10, read_ood
 
 SIZES = {"train": 6000, "validation": 1000, "test": 2000}
 OOD_SOURCES = ("svhn", "dtd")

@@ -10,7 +10,7 @@ from miue.bags import BagDataset
 from miue.common.errors import DataError, not_readable
 from miue.common.files import open_file
 from miue.common.numpy_files import load_numpy
-from miue.datasets.image_archives import Archive
+from miue.datasets.images import Archive
 from miue.io.formats import UNREADABLE, to_texts
 
 

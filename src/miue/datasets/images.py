@@ -19,8 +19,7 @@ from miue.common.errors import DataError, StorageError, not_readable, unknown_na
 from miue.common.files import open_file
 from miue.common.numpy_files import load_numpy
 from miue.datasets.drawing import Pool
-from miue.io.formats.arrays import UNREADABLE
-from miue.io.formats.numpy_files import read_member_header
+from miue.io.formats.numpy_files import UNREADABLE, read_member_header
 
 ARCHIVES = {"mnist": "mnist.npz", "fmnist": "fashion_mnist.npz", "kmnist": "kmnist.npz"}
 FOLDERS = {"mnist": "MNIST", "fmnist": "FashionMNIST", "kmnist": "KMNIST"}

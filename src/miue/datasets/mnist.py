@@ -10,9 +10,8 @@ from jaxtyping import Int64
 from typing_extensions import Unpack
 
 from miue.bags import BagDataset
-from miue.datasets.drawing import Draw, Pool, draw_bags, splits_with_ood
+from miue.datasets.drawing import SEEDS, TARGET, Draw, Pool, draw_bags, splits_with_ood
 from miue.datasets.images import has_split, read_images
-from miue.datasets.ood_splits import SEEDS, TARGET
 
 SIZES = {"train": 500, "validation": 100, "test": 1000}
 OOD_SOURCES = ("fmnist", "kmnist")

@@ -163,7 +163,10 @@ def _write_slides(folder: Path) -> None:
             "train FEATURES --labels case.csv --out NEW",
             "got 'Normal' (1 bag) and 'normal' (7 bags)",
         ),
-        ("train FEATURES --labels three-classes.csv --classes normal,tumor --out NEW", "yet, add it to --classes"),
+        (
+            "train FEATURES --labels three-classes.csv --classes normal,tumor --out NEW",
+            "the classes: --classes NAMES",
+        ),
         (
             "train FEATURES --labels labels.csv --classes normal,tumour --out NEW",
             "label 'tumor' of 'labels.csv': ex",

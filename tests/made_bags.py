@@ -26,6 +26,8 @@ def takes(method: str, network: str) -> bool:
     """Whether a method takes a network."""
     if method == "bayes-mil":
         return network in ("attention", "gated-attention")
+    if method == "one-sided-gp":
+        return network == "one-sided-attention"
     return NETWORKS[network].embeds_bags or method not in ("laplace", "sngp")
 
 

@@ -239,7 +239,7 @@ def test_new_bags_that_the_run_does_not_list_stay_without_labels_and_that_is_sai
     assert not miue.read_predictions(tmp_path / "p").bags.labels.known.any()
     assert "predict with labels" in run("evaluate", tmp_path / "p")
     run("report", tmp_path / "p", "--out", tmp_path / "r.html", "--quiet", "--resamples", "10")
-    assert "--labels TABLE" in (tmp_path / "r.html").read_text("utf-8")
+    assert "predict with labels" in (tmp_path / "r.html").read_text("utf-8")
     replace(miue.Model.load(place / "run"), training_bags=None).save(tmp_path / "shared")
     said = run("predict", tmp_path / "shared", tmp_path / "new", "--out", tmp_path / "q", "--quiet")
     assert "is not there; pass labels to evaluate" in said

@@ -98,7 +98,7 @@ def _by_limits(predictions: Predictions, limits: Limits) -> dict[str, Judgment]:
     """Return what each reason says by the limits that are given, or that the validation bags of the model set."""
     table, usual = predictions.bags, predictions.provenance.validation
 
-    def limit_of(given: float | None, of: Callable[[ValidationQuantiles], float | None], q: float) -> _Limit:
+    def limit_of(given: float | int | None, of: Callable[[ValidationQuantiles], float | None], q: float) -> _Limit:
         if given is not None or usual is None:
             return _Limit(given, "as given")
         source = f"the {q:.4g} quantile of the {usual.bags:,} validation bags"

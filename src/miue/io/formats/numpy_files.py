@@ -142,7 +142,10 @@ def to_texts(names: np.ndarray) -> list[str]:
     >>> to_texts(np.array(["slide_1", "slide_2"]))
     ['slide_1', 'slide_2']
     """
-    texts: list[str] = names.astype(str).tolist()
+    try:
+        texts: list[str] = names.astype(str).tolist()
+    except SystemError as error:  # how NumPy says that a number is too large for a character
+        raise ValueError(str(error)) from error
     "".join(texts).encode()  # half of a pair of UTF-16 is no character by itself
     return texts
 

@@ -198,7 +198,7 @@ def test_a_table_has_its_labels_by_the_names_of_the_calibration(tmp_path: Path) 
         (["calibrate", "RUN"], "expected RUN and BAGS, or PREDICTIONS"),
         (["calibrate", "RUN", "STORE", "--without", "sett"], "did you mean 'sets'"),
         (["calibrate", "RUN", "STORE", "--part", "calib"], "expected one of calibration"),
-        (["calibrate", "RUN", "STORE", "--max-error", "5"], "expected a share between 0 and 1"),
+        (["calibrate", "RUN", "STORE", "--max-error", "5"], "--max-error: expected less than 1, got 5.0"),
         (["calibrate", "RUN", "STORE", "--max-error", "0.01"], "at least 268 labeled"),
         (["calibrate", "RUN", "STORE", "--measure", "entropie"], "did you mean 'entropy'"),
         (

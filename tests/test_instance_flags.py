@@ -33,6 +33,7 @@ from miue.calibration import (
 from miue.calibration.instance_thresholds import fit_instance_flags
 from miue.common.errors import ConfigError, DataError
 from miue.common.text import plural
+from miue.common.values import Guarantee
 from miue.distributions import Categorical
 from miue.evaluation.instances import flag_metrics
 from miue.pathology.export.folders import export
@@ -230,7 +231,7 @@ NO_OTHER = {"scaling": False, "deferral": None, "prediction_sets": None, "false_
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_one_bag_fewer_than_needed_is_refused(guarantee: str) -> None:
+def test_one_bag_fewer_than_needed_is_refused(guarantee: Guarantee) -> None:
     goal = InstanceGoal(guarantee, 0.25, cap=2)
     label, needed = int(guarantee not in OF_NEGATIVES), {"false-positives": 7}.get(guarantee, 3)
     assert goal.needed == needed
@@ -299,7 +300,7 @@ def test_bad_goals_are_refused() -> None:
     for bad in ({"guarantee": "fdr"}, {"level": 1.0}, {"allowed": -1}, {"cap": 0}):
         with pytest.raises(ConfigError):
             InstanceGoal(**bad)
-    with pytest.raises(ConfigError, match="between 0 and the cap of 10"):
+    with pytest.raises(ConfigError, match="between 0 and 10"):
         InstanceGoal("false-positives", 10.0)
     given = scored_bags([[0.5]] * 9, [0] * 9)
     with pytest.raises(ConfigError, match="negative class.*normal"):

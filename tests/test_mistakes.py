@@ -80,7 +80,7 @@ def _write_slides(folder: Path) -> None:
         ("predict STORE RUN --out NEW", "the arguments: expected RUN, then BAGS, got BAGS, then RUN"),
         ("calibrate STORE RUN", "the arguments: expected RUN, then BAGS, got BAGS, then RUN"),
         ("calibrate RUN", "got RUN without BAGS"),
-        ("calibrate RUN STORE --max-error 5", "expected a share between 0 and 1, got 5.0; write 0.05 for 5 %"),
+        ("calibrate RUN STORE --max-error 5", "--max-error: expected less than 1, got 5.0"),
         ("train RUN --out NEW", "got a trained model"),
         ("train NOWHERE --out NEW", "expected bags: a bag store or a folder of feature files"),
         ("train EMPTY --out NEW", "got none; check the path"),

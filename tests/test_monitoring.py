@@ -452,7 +452,7 @@ def test_wrong_input_is_named() -> None:
         monitor(Calibration(class_names=("no", "yes")), [])
     with pytest.raises(ConfigError, match="'vacuity'"):
         monitor(calibration, [], scores=["vacuity"])
-    with pytest.raises(ConfigError, match="between 0 and 1"):
+    with pytest.raises(ConfigError, match="chance: expected less than 1"):
         monitor(calibration, [], chance=1.0)
     with pytest.raises(DataError, match="at least one bag"):
         monitor(calibration, [])

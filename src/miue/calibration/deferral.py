@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 from pydantic import BaseModel, ConfigDict
 
-from miue.calibration.ranks import check_share, exact, needed_for_tolerance, p_values
+from miue.calibration.ranks import Share, exact, needed_for_tolerance, p_values
 from miue.common.text import plural
 from miue.common.values import check_fields
 from miue.predictions import ERROR_PROBABILITY
@@ -37,14 +37,12 @@ class DeferralGoal:
         measure: the uncertainty that orders the bags; None for the first of ``PREFERRED_MEASURES`` that they have.
     """
 
-    max_error: float = 0.05
-    confidence: float = 0.9
+    max_error: Share = 0.05
+    confidence: Share = 0.9
     measure: str | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
-        check_share("the error among the accepted", self.max_error)
-        check_share("the confidence", self.confidence)
 
 
 class Deferral(BaseModel):

@@ -9,7 +9,7 @@ from jaxtyping import Float64
 from pydantic import BaseModel, ConfigDict
 
 from miue.calibration.ranks import (
-    check_share,
+    Share,
     conformal_rank,
     needed_for_rank,
     needed_for_tolerance,
@@ -32,15 +32,12 @@ class FalseAlarmGoal:
         confidence: chance over calibration sets that the rate is kept; None to keep it on average over them.
     """
 
-    rate: float = 0.05
+    rate: Share = 0.05
     score: str | None = None
-    confidence: float | None = None
+    confidence: Share | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
-        check_share("the rate of false alarms", self.rate)
-        if self.confidence is not None:
-            check_share("the confidence of the rate of false alarms", self.confidence)
 
 
 class FalseAlarms(BaseModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import get_args
+from typing import Annotated, get_args
 
 import numpy as np
 from jaxtyping import Float64
@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from miue.bags.cells import one_form
 from miue.calibration.compared import round_scores
-from miue.calibration.ranks import check_share, exact
-from miue.common.errors import ConfigError, DataError, unknown_name
+from miue.calibration.ranks import exact
+from miue.common.errors import DataError, out_of_range, unknown_name
 from miue.common.text import is_or_are, plural
 from miue.common.values import Guarantee, check_fields
 from miue.predictions import ERROR_PROBABILITY, PredictionTable, Provenance, probabilities_by_error
@@ -46,33 +46,17 @@ class InstanceGoal:
         cap: B ≥ 1, the most that a bag counts for "false-positives".
     """
 
-    guarantee: str = "no-false-flag"
+    guarantee: Guarantee = "no-false-flag"
     level: float = 0.1
     score: str = PROBABILITY
     negative_class: str | None = None
-    allowed: int = 0
-    cap: int = 10
+    allowed: Annotated[int, Field(ge=0)] = 0
+    cap: Annotated[int, Field(ge=1)] = 10
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.guarantee not in GUARANTEES:
-            raise unknown_name("guarantee for instances", self.guarantee, GUARANTEES)
-        if self.allowed < 0 or self.cap < 1:
-            raise ConfigError(
-                item="the flags of a bag",
-                wanted="at least 0 that are allowed, and a cap of at least 1",
-                got=f"{self.allowed} allowed, a cap of {self.cap}",
-                fix="correct the number",
-            )
-        if self.guarantee != "false-positives":
-            check_share(f"the level of {self.guarantee}", self.level)
-        elif not 0 < self.level < self.cap:
-            raise ConfigError(
-                item="the false positives per negative bag",
-                wanted=f"a number between 0 and the cap of {self.cap}",
-                got=f"{self.level:g}",
-                fix="correct the number, or raise the cap",
-            )
+        if not 0 < self.level < self.highest_loss:
+            raise out_of_range("level", f"a number between 0 and {self.highest_loss}", self.level)
 
     @property
     def of_negatives(self) -> bool:

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float64, Int64
 from pydantic import BaseModel, ConfigDict
 
 from miue.bags.classes import names_or_numbers
-from miue.calibration.ranks import check_share, conformal_rank, needed_for_rank, weighted_rank
+from miue.calibration.ranks import Share, conformal_rank, needed_for_rank, weighted_rank
 from miue.common.errors import DataError, unknown_name
 from miue.common.values import check_fields
 
@@ -57,13 +57,12 @@ class PredictionSetGoal:
         per_class: for the bags of each class, not only for all bags together.
     """
 
-    error: float = 0.1
+    error: Share = 0.1
     score: str = "lac"
     per_class: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
-        check_share("the error of the prediction sets", self.error)
         if self.score not in SET_SCORES:
             raise unknown_name("score of prediction sets", self.score, SET_SCORES)
 

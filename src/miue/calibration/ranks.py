@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from fractions import Fraction
 from itertools import accumulate
 from math import ceil, comb, floor, log, log1p
+from typing import Annotated
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
+from pydantic import Field
 
-from miue.common.errors import ConfigError
+Share = Annotated[float, Field(gt=0, lt=1)]
+"""A share, such as 0.05 for 5 %; none and all are no promise."""
 
 _DOUBTFUL = 1e-9  # relative difference of chances below which scipy's rounding may decide
 
@@ -18,18 +21,6 @@ _DOUBTFUL = 1e-9  # relative difference of chances below which scipy's rounding 
 def exact(share: float) -> Fraction:
     """Return the decimal that ``share`` is written as: 0.1 is one tenth, so that no rank is off by one."""
     return Fraction(str(share))
-
-
-def check_share(name: str, share: float) -> None:
-    """Raise unless ``share`` lies between 0 and 1, both excluded.
-
-    Raises:
-        ConfigError: it does not.
-    """
-    if not 0 < share < 1:
-        raise ConfigError(
-            item=name, wanted="a share between 0 and 1", got=str(share), fix="write 0.05 for 5 %, say"
-        )
 
 
 def conformal_rank(count: int, error: float) -> int:

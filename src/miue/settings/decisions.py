@@ -36,19 +36,25 @@ class CountSettings(Settings):
 class BagRuleSettings(CountSettings):
     """What is asked of the rules for bags."""
 
-    max_error: float = Field(default=0.05, description="Largest share of wrong predictions among accepted bags.")
-    confidence: float = Field(default=0.9, description="Confidence that this error is not exceeded.")
+    max_error: float = Field(
+        default=0.05, gt=0, lt=1, description="Largest share of wrong predictions among accepted bags."
+    )
+    confidence: float = Field(default=0.9, gt=0, lt=1, description="Confidence that this error is not exceeded.")
     measure: str | None = Field(
         default=None,
         description="Uncertainty by which bags are deferred for review; by default error_probability if "
         "available, else least_confidence.",
     )
-    coverage: float = Field(default=0.9, description="Probability that a prediction set has the true label.")
+    coverage: float = Field(
+        default=0.9, gt=0, lt=1, description="Probability that a prediction set has the true label."
+    )
     prediction_set: Literal["lac", "aps"] = Field(
         default="lac", description="Kind of prediction sets: lac (smallest) or aps (adaptive)."
     )
     per_class: bool = Field(default=False, description="Reach the coverage for each class.")
-    false_alarms: float = Field(default=0.05, description="Largest share of in-distribution bags called OOD.")
+    false_alarms: float = Field(
+        default=0.05, gt=0, lt=1, description="Largest share of in-distribution bags called OOD."
+    )
     ood_score: str | None = Field(
         default=None,
         description="Score that is compared with the OOD threshold; by default combined_mean or knn_mean if "
@@ -56,6 +62,8 @@ class BagRuleSettings(CountSettings):
     )
     ood_confidence: float | None = Field(
         default=None,
+        gt=0,
+        lt=1,
         description="Confidence that the share of false alarms holds; by default it holds on average.",
     )
     without: Annotated[tuple[Part, ...], Strict(False)] = Field(default=(), description="Rule to leave out.")

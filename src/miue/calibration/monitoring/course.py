@@ -14,7 +14,8 @@ from miue.calibration.calibration import Calibration
 from miue.calibration.class_mix import CLASS_MIX, MixEstimate, estimate_mix
 from miue.calibration.monitoring.batch import Batch, reference_values, watched_scores
 from miue.calibration.monitoring.martingale import log_martingale, online_p_values, power_bets, step_bets
-from miue.common.errors import DataError, lacking, out_of_range
+from miue.calibration.ranks import Share
+from miue.common.errors import DataError, lacking
 from miue.common.seeds import derive_seed
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import checked
@@ -230,7 +231,7 @@ def monitor(
     batches: Sequence[Batch],
     *,
     scores: Sequence[str] | None = None,
-    chance: float = CHANCE,
+    chance: Share = CHANCE,
     seed: int = 0,
 ) -> Course:
     """Return the evidence, after each bag, that bags are no longer like those of the calibration.
@@ -255,8 +256,6 @@ def monitor(
         ConfigError: an uncertainty that the calibration does not have, or a chance outside (0, 1).
         DataError: no bags, one twice, or a batch without one of the scores.
     """
-    if not 0 < chance < 1:
-        raise out_of_range("the chance of a false alarm", "between 0 and 1", chance)
     watched = watched_scores(calibration, scores)
     patients = [patient for batch in batches for patient in batch.patients]
     ids = [name for batch in batches for name in batch.ids]

@@ -448,7 +448,7 @@ def test_predictions_that_do_not_fit_are_refused() -> None:
     with pytest.raises(DataError, match="the finite uncertainties .*hardness"):
         calibrate(held, like=replace(new, bags=replace(new.bags, scores={})))
     one, other = (replace(p, provenance=Provenance(weights_sha256=w)) for p, w in ((held, "a"), (new, "b")))
-    with pytest.raises(ModelError, match="predict the new bags with this model"):
+    with pytest.raises(ModelError, match="predictions of other weights"):
         calibrate(one, like=other)
     same = replace(new, provenance=Provenance(weights_sha256="a"))
     of_unknown = calibrate(one, like=new)  # of a model that does not say which

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from miue.bags.classes import ClassNames
 from miue.calibration.class_mix import ClassMix
+from miue.calibration.compared import refuse_other_weights
 from miue.calibration.covariate_shift import CovariateShift
 from miue.calibration.deferral import BELOW_THRESHOLD, Deferral
 from miue.calibration.false_alarms import FalseAlarms
@@ -18,7 +19,7 @@ from miue.calibration.instance_flags import InstanceFlags, describe_negative_cla
 from miue.calibration.prediction_sets import PredictionSets
 from miue.calibration.scaling import Scaling
 from miue.common.digests import list_in_model
-from miue.common.errors import ModelError, first_few
+from miue.common.errors import first_few
 from miue.common.json_record import JsonFormat
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import checked
@@ -227,13 +228,7 @@ class Calibration(PrintsAsTable, BaseModel):
         Raises:
             ModelError: other weights.
         """
-        if None not in (self.weights_sha256, weights_sha256) and self.weights_sha256 != weights_sha256:
-            raise ModelError(
-                item="the calibration",
-                wanted=f"predictions of the weights that were calibrated (SHA-256 {self.weights_sha256})",
-                got=f"predictions of other weights (SHA-256 {weights_sha256})",
-                fix="calibrate again with these weights",
-            )
+        refuse_other_weights(self.weights_sha256, weights_sha256, "the predictions")
 
     def save(self, path: Path | str) -> None:
         """Write the calibration to the file ``path``, whole or not at all; a model in that folder then lists it.

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from miue.bags.drawing import draw_one_of_each, group_by_patient
-from miue.common.errors import ConfigError, DataError
+from miue.common.errors import ConfigError, DataError, ModelError
 from miue.predictions import DatasetShift, PredictionTable
 
 BAGS_OF_PATIENT = ("one", "all")
@@ -69,6 +69,26 @@ def round_scores(values: np.ndarray) -> Float64[np.ndarray, "*n"]:
     """Return scores rounded to float32; one beyond its range is infinite."""
     with np.errstate(over="ignore"):
         return np.asarray(values, np.float64).astype(np.float32).astype(np.float64)
+
+
+def refuse_other_weights(calibrated: str | None, others: str | None, item: str) -> None:
+    """Raise where predictions are of other weights than those that are calibrated; unknown ones are let pass.
+
+    Args:
+        calibrated: SHA-256 of the weights that are calibrated.
+        others: of those that made the predictions.
+        item: which predictions, for messages.
+
+    Raises:
+        ModelError: other weights.
+    """
+    if None not in (calibrated, others) and calibrated != others:
+        raise ModelError(
+            item=item,
+            wanted=f"predictions of the weights that are calibrated (SHA-256 {calibrated})",
+            got=f"predictions of other weights (SHA-256 {others})",
+            fix="predict with the calibrated model, or calibrate again with these weights",
+        )
 
 
 def counted_rows(

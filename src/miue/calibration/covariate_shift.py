@@ -9,8 +9,8 @@ from jaxtyping import Float64
 from pydantic import BaseModel, ConfigDict
 
 from miue.bags import draw_folds, group_by_patient
-from miue.calibration.compared import compared_uncertainties, counted_rows
-from miue.common.errors import DataError, ModelError
+from miue.calibration.compared import compared_uncertainties, counted_rows, refuse_other_weights
+from miue.common.errors import DataError
 from miue.common.text import plural
 from miue.predictions import Predictions, PredictionTable
 
@@ -228,14 +228,8 @@ def weigh_bags(
         DataError: too few bags, other uncertainties, or new bags that are too unlike the calibration bags.
         ModelError: predictions of another model.
     """
-    ours, theirs = predictions.provenance.weights_sha256, like.provenance.weights_sha256
-    if None not in (ours, theirs) and ours != theirs:
-        raise ModelError(
-            item="the new bags to calibrate for",
-            wanted=f"predictions of the model that is calibrated (weights of SHA-256 {ours})",
-            got=f"predictions of other weights (SHA-256 {theirs})",
-            fix="predict the new bags with this model",
-        )
+    weights_sha256 = predictions.provenance.weights_sha256
+    refuse_other_weights(weights_sha256, like.provenance.weights_sha256, "the new bags to calibrate for")
     held, new = predictions.bags, count_new_bags(like, bags_of_patient, seed)
     _check_enough(held)
     of_held, of_new = compared_uncertainties(held), compared_uncertainties(new)

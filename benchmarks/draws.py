@@ -19,7 +19,7 @@ from measure import medians
 
 from miue.bags import BagDataset
 from miue.methods import MCDropout
-from miue.model import draws
+from miue.model import encoding as draws
 from miue.model.predict import predict
 from miue.networks import AttentionNetwork
 from miue.networks.encoders import ENCODERS

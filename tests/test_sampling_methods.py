@@ -21,7 +21,7 @@ from miue.distributions import Categorical, Draws
 from miue.methods import BayesMIL, MCDropout, Method
 from miue.methods.base import attention_proxy
 from miue.methods.bayes_mil import VariationalLinear
-from miue.model import draws
+from miue.model import encoding as draws
 from miue.model.build import member_seeds
 from miue.model.part import Part, PartLike
 from miue.model.predict import predict

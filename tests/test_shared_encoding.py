@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from miue.bags import BagDataset
 from miue.methods import DeepEnsemble, MCDropout, Method
-from miue.model import draws
+from miue.model import encoding as draws
 from miue.model.predict import predict
 from miue.networks import AttentionNetwork, ModuleEncoder
 from miue.networks.encoders import MLP, AlexNet, CompactCNN, Encoder, LeNet

@@ -52,7 +52,7 @@ def test_the_name_of_a_distance_is_checked_before_training(name: str | None, got
         state_names = ("mean",)
 
     kind = Unnamed if name is None else type("Named", (others.Farness,), {"name": name})
-    with pytest.raises(ConfigError, match=f"distance '(Named|.*Unnamed)': expected a 'name'.*, got {got}"):
+    with pytest.raises(ConfigError, match=f"distance '(Named|.*Unnamed)': .*'name'.*, got the name {got}"):
         train_one_epoch(bags, distances=[kind], settings={"max_epochs": 10**9})
 
 
@@ -368,7 +368,7 @@ def test_a_distance_without_an_abstract_method_is_refused_before_training() -> N
         state_names = ("means",)
 
     with pytest.raises(
-        ConfigError, match="distance .*Unfinished': .* got none of _distances, _fitted_state; define"
+        ConfigError, match="distance .*Unfinished': .* got one without _distances, _fitted_state; define"
     ):
         find_distance(Unfinished)
 

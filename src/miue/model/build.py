@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -19,6 +19,7 @@ from miue.common.torch_state import own_torch_state
 from miue.methods import DeepEnsemble, Method
 from miue.model.config import KINDS, ModelConfig
 from miue.model.contract import DataContract
+from miue.model.feature_scores import DistanceLike, part_of_distance
 from miue.model.part import Part, find_part
 from miue.networks import BagModuleNetwork, MILNetwork, ModuleEncoder, initialize, seeded
 from miue.networks.encoders import Encoder
@@ -78,17 +79,18 @@ def weight_shapes(
     return {name: tuple(weight.shape) for name, weight in method.state_dict().items()}
 
 
-def check_saveable(config: ModelConfig, contract: DataContract) -> None:
+def check_saveable(config: ModelConfig, contract: DataContract, distances: Sequence[DistanceLike]) -> None:
     """Raise unless another process can build the model again from what is saved of it.
 
     Raises:
         ConfigError: a part without an import path, or a module that cannot be built again from its attributes.
     """
     parts = config.parts(trust=True)
-    for kind, part in parts.items():
-        reason = part.unsaveable or (part.options_of_module()[1] if part.is_built else "")
+    for part in [*parts.values(), *map(part_of_distance, distances)]:
+        is_module = part.is_built and part.kind in parts
+        reason = part.unsaveable or (part.options_of_module()[1] if is_module else "")
         if reason:
-            raise _unsaveable(kind, part, reason)
+            raise _unsaveable(part.kind, part, reason)
     member = part_of_members(parts["method"], config.method.options.get("member"))
     if member is not None and member.unsaveable:
         raise _unsaveable("method.member", member, member.unsaveable)

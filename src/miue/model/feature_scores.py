@@ -138,47 +138,31 @@ def find_distance(distance: DistanceLike) -> type[FeatureDistance] | FeatureDist
     """Return the class that a name, an import path or a class names, or the distance that is fitted already.
 
     Raises:
-        ConfigError: a name that does not exist, something else than a distance, one without a name of its own,
-            or one that lacks a method.
+        ConfigError: a name that does not exist, something else than a distance, or one that lacks a method or a
+            name by which its column and its tensors differ from all others.
     """
-    if isinstance(distance, FeatureDistance):
-        _check_name(type(distance))
-        return distance
-    part = find_part("distance", distance)
-    if not (isinstance(part.make, type) and issubclass(part.make, FeatureDistance)):
+    part = part_of_distance(distance)
+    kind = part.make
+    if not (isinstance(kind, type) and issubclass(kind, FeatureDistance)):
         raise ConfigError(
             item=f"distance {part.name!r}",
             wanted="a class of the kind miue.scores.FeatureDistance",
-            got=repr(part.make),
+            got=repr(kind),
             fix=f"choose one of {DISTANCES.help()}, or pass a class of that kind",
         )
-    _check_name(part.make)
-    if missing := sorted(part.make.__abstractmethods__):
-        raise ConfigError(
-            item=f"distance {part.name!r}",
-            wanted="a class that defines _fitted_state and _distances",
-            got=f"none of {', '.join(missing)}",
-            fix="define it; docs/howto/own_network.md has an example",
-        )
-    return part.make
-
-
-def _check_name(kind: type[FeatureDistance]) -> None:
-    """Raise unless a distance has a name by which its column and its tensors differ from all others.
-
-    Raises:
-        ConfigError: it has none, or that of a measure.
-    """
     name: object = getattr(kind, "name", None)
-    taken = isinstance(name, str) and name in (*MEASURES, *OTHER_NAMES, ERROR_PROBABILITY)
-    if isinstance(name, str) and name and "." not in name and not taken:
-        return
-    shown = "none" if name is None else repr(name)
+    problem = "the name none" if name is None else f"the name {name!r}"
+    if name in (*MEASURES, *OTHER_NAMES, ERROR_PROBABILITY):
+        problem += ", which is a measure of uncertainty or a column"
+    elif isinstance(name, str) and name and "." not in name:
+        if not (missing := sorted(kind.__abstractmethods__)):
+            return distance if isinstance(distance, FeatureDistance) else kind
+        problem = f"one without {', '.join(missing)}"
     raise ConfigError(
         item=f"distance {kind.__qualname__!r}",
-        wanted="a 'name' of its own, a text without a dot",
-        got=f"{shown}, which is a measure of uncertainty or a column" if taken else shown,
-        fix="set the attribute 'name' of the class",
+        wanted="a class with a 'name' of its own, a text without a dot, that defines _fitted_state and _distances",
+        got=problem,
+        fix="define these; docs/howto/own_network.md has an example",
     )
 
 
@@ -189,23 +173,6 @@ def part_of_distance(distance: DistanceLike) -> Part:
         ConfigError: a name that does not exist.
     """
     return find_part("distance", type(distance) if isinstance(distance, FeatureDistance) else distance)
-
-
-def check_saveable_distances(distances: Sequence[DistanceLike]) -> None:
-    """Raise unless another process can import the classes of these distances.
-
-    Raises:
-        ConfigError: it cannot.
-    """
-    for distance in distances:
-        part = part_of_distance(distance)
-        if part.unsaveable:
-            raise ConfigError(
-                item=f"distance {part.name!r}",
-                wanted="a class that another process can import, so that the model can be saved",
-                got=part.unsaveable,
-                fix="define it in a module that can be imported, or keep the model in memory",
-            )
 
 
 class DistanceScores:

@@ -28,7 +28,7 @@ from miue.methods import Method
 from miue.model.build import check_saveable
 from miue.model.config import KINDS, ModelConfig
 from miue.model.contract import DataContract
-from miue.model.feature_scores import DistanceScores, check_saveable_distances
+from miue.model.feature_scores import DistanceScores
 from miue.model.folder import (
     COMPANIONS,
     CONFIG,
@@ -323,8 +323,7 @@ class Model(PrintsAsTable):
         Raises:
             ConfigError: a part without an import path, or a module that cannot be built again.
         """
-        check_saveable(self.config, self.contract)
-        check_saveable_distances([type(distance) for distance in self.distances.values()])
+        check_saveable(self.config, self.contract, list(self.distances.values()))
 
     def write_into(self, folder: Path | str) -> None:
         """Write the model's files beside whatever ``folder`` holds; config.json comes last."""

@@ -31,8 +31,7 @@ from miue.common.text import bar
 from miue.common.torch_state import own_torch_state
 from miue.distributions import PredictiveDistribution
 from miue.methods import BatchPrediction, Method, check_distribution, wrong_return
-from miue.model.draws import draws_of_each
-from miue.model.encoding import encoded_blocks
+from miue.model.encoding import draws_of_each, encoded_blocks
 from miue.networks import encoder_precision, say_if_slow
 from miue.predictions import PredictionTable
 from miue.scores import InstanceViews

@@ -20,7 +20,7 @@ from miue.io import Splits, describe_bags, find_bags_again, read_handed_over
 from miue.model.build import check_saveable
 from miue.model.config import ModelConfig
 from miue.model.contract import DataContract
-from miue.model.feature_scores import check_saveable_distances, check_statistics, find_distances, part_of_distance
+from miue.model.feature_scores import check_statistics, find_distances, part_of_distance
 from miue.model.recipe import Recipe
 from miue.settings import RunSettings, TrainingConfig
 from miue.training.run import Run
@@ -119,8 +119,7 @@ class Job:
         Raises:
             ConfigError: a part without an import path, or a module that cannot be built again.
         """
-        check_saveable(self.model_config, self.contract)
-        check_saveable_distances(self.recipe.distances)
+        check_saveable(self.model_config, self.contract, self.recipe.distances)
 
     def description(self, trainer_options: Mapping[str, Option]) -> dict[str, Any]:
         """Return all that must be the same for a run to be resumed."""

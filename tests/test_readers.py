@@ -18,7 +18,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from miue.common.errors import ConfigError, DataError, StorageError
+from miue.common.errors import DataError, StorageError
 from miue.io import FileInstances, describe_bag_files, load_bags
 from miue.io.formats import READERS, contents_of, read_rows
 from miue.io.formats.numpy_files import Member
@@ -44,12 +44,6 @@ def test_the_side_of_a_clam_patch_is_that_of_level_0(tmp_path: Path) -> None:
     assert contents_of(path).patch_size is None
     made_files.clam_patches(tmp_path, "slide_1", 7, 256, 4.0)
     assert contents_of(path).patch_size == 1024
-
-
-def test_positions_without_features_are_named_as_such(tmp_path: Path) -> None:
-    path = made_files.clam_patches(tmp_path, "slide_1", 7, 256, 4.0)
-    with pytest.raises(DataError, match="features, named .* got 1 name: coords"):
-        contents_of(path)
 
 
 def test_the_grid_of_trident_is_that_of_level_0(tmp_path: Path) -> None:
@@ -102,14 +96,6 @@ def test_coords_of_stamp_in_an_unknown_unit_are_left_out(tmp_path: Path) -> None
     found = contents_of(path, microns_per_pixel=0.25)
     assert found.coords is None
     assert "'furlong'" in found.notes[0]
-
-
-def test_coords_that_claim_more_than_their_file_holds_are_refused_unread(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "s.h5", "w") as file:
-        file["features"] = FEATURES
-        file.create_dataset("coords", shape=(1 << 40, 2), dtype=np.int64, chunks=(1024, 2))  # takes no room yet
-    with pytest.raises(DataError, match="an array that its file can hold"):
-        contents_of(tmp_path / "s.h5")
 
 
 def test_a_pickled_numpy_array_is_read(tmp_path: Path) -> None:
@@ -204,13 +190,15 @@ def test_arrays_are_read(tmp_path: Path, kind: str) -> None:
         assert found.coords is not None and np.array_equal(found.coords, coords)
 
 
-def test_the_crops_of_a_video_are_averaged_and_that_is_said(tmp_path: Path) -> None:
-    clips = np.random.default_rng(0).normal(size=(5, 10, 6)).astype(np.float32)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_the_crops_of_a_video_are_averaged_and_that_is_said(tmp_path: Path, dtype: type[np.floating]) -> None:
+    clips = np.random.default_rng(0).normal(size=(5, 10, 6)).astype(dtype)
     np.save(tmp_path / "v.npy", clips)
     found = contents_of(tmp_path / "v.npy")
     assert (found.size, found.instance_shape) == (5, (6,))
     assert found.notes == ("the 10 crops of each clip, or tiles of each region, are averaged",)
-    np.testing.assert_allclose(read_rows(tmp_path / "v.npy", 0, 5), clips.mean(1), rtol=1e-6)
+    mean = clips.astype(np.float32).mean(1)
+    np.testing.assert_allclose(load_bags(tmp_path).bags.instances[:], mean, rtol=1e-6)
 
 
 def test_a_file_with_many_videos_is_refused_with_the_first_names_and_what_to_do(tmp_path: Path) -> None:
@@ -236,14 +224,6 @@ def test_a_file_that_is_still_written_is_named_and_one_without_locks_is_read(
         for error in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
             monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(error, "no locks")))
             assert contents_here(path).size == len(FEATURES)
-
-
-def write_features(path: Path, features: np.ndarray) -> None:
-    if path.suffix == ".npy":
-        np.save(path, features)
-        return
-    with h5py.File(path, "w") as file:
-        file["features"] = features
 
 
 def test_images_keep_their_bytes(tmp_path: Path) -> None:
@@ -299,7 +279,7 @@ def broken_h5(path: Path, kind: str) -> str:
             return "features that are numbers"
         if kind == "vector":
             file["features"] = FEATURES[0]
-            return "one vector of 6 numbers; give the features of patches"
+            return r"of at least one number, got shape \(6,\)"
         if kind == "coords NaN":
             file["features"], file["coords"] = FEATURES, np.full((7, 2), np.nan)
             return "expected finite coords"
@@ -381,17 +361,6 @@ def test_an_array_that_inflates_beyond_all_measure_is_refused_by_what_it_states(
     assert contents_of(tmp_path / f"small{suffix}").size == 1_000_000
 
 
-@pytest.mark.long
-def test_a_chunk_that_claims_more_than_its_file_holds_is_refused(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "s.h5", "w") as file:
-        file.create_dataset(
-            "features", (4, 16), "f4", chunks=(1 << 21, 16), maxshape=(None, 16), compression="gzip"
-        )
-        file["features"][:] = 1.0
-    with pytest.raises(DataError, match="an array that its file can hold, got 134,217,728 bytes"):
-        contents_of(tmp_path / "s.h5")
-
-
 def test_a_chunk_of_coords_that_claims_more_than_its_file_holds_is_refused(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "s.h5", "w") as file:
         file["features"] = FEATURES
@@ -466,18 +435,9 @@ def test_features_of_width_0_are_named(tmp_path: Path, suffix: str, shape: tuple
         with h5py.File(path, "w") as file:
             file["features"] = features
     with pytest.raises(
-        DataError, match=r"bag file '.*s\..*': expected features of at least one number, got shape \(7,"
+        DataError, match=r"bag file '.*s\..*': expected features .* of at least one number, got shape \(7,"
     ):
         contents_of(path)
-
-
-@pytest.mark.parametrize("part", ["features", "coords"])
-def test_a_dataset_that_is_empty_by_its_type_is_named(tmp_path: Path, part: str) -> None:
-    with h5py.File(tmp_path / "s.h5", "w") as file:
-        for name, array in (("features", FEATURES), ("coords", made_files.grid(7, 256))):
-            file[name] = h5py.Empty("f4") if name == part else array
-    with pytest.raises(DataError, match=rf"s\.h5': expected '{part}' to be an array, got .* \(h5py\.Empty\)"):
-        contents_of(tmp_path / "s.h5")
 
 
 @pytest.mark.parametrize("tool", ["trident", "clam", "stamp"])
@@ -514,27 +474,6 @@ def test_coords_in_microns_are_as_many_as_features_whether_they_are_used_or_not(
     for mpp in (None, 0.25):
         with pytest.raises(DataError, match="as many coords as features, got 5 coords, 7 features"):
             contents_of(path, mpp)
-
-
-def test_an_array_of_an_archive_shorter_than_it_states_is_refused_where_it_is_listed(tmp_path: Path) -> None:
-    np.save(tmp_path / "features.npy", FEATURES)
-    with zipfile.ZipFile(tmp_path / "s.npz", "w") as archive:
-        archive.writestr("features.npy", (tmp_path / "features.npy").read_bytes()[:-24])
-    with pytest.raises(DataError, match="an array 'features' as long as its header states"):
-        contents_of(tmp_path / "s.npz")
-
-
-def test_more_coords_than_features_are_refused_as_fewer_are(tmp_path: Path) -> None:
-    path = made_files.clam(tmp_path, "s", FEATURES, made_files.grid(len(FEATURES) + 1, 512))
-    with pytest.raises(DataError, match="as many coords as features, got 8 coords, 7 features"):
-        contents_of(path)
-
-
-@pytest.mark.parametrize("mpp", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_pixel_width_that_is_none_is_refused(tmp_path: Path, mpp: float) -> None:
-    made_files.stamp(tmp_path, "s", FEATURES)
-    with pytest.raises(ConfigError, match="microns_per_pixel: expected"):
-        load_bags(tmp_path, settings={"microns_per_pixel": mpp})
 
 
 def test_features_of_an_archive_are_not_read_to_know_their_shape(
@@ -649,15 +588,3 @@ def test_coords_may_have_the_leading_axis_that_features_have(tmp_path: Path) -> 
     found = contents_of(tmp_path / "a.pt")
     assert found.size == 4 and found.coords is not None
     assert found.coords.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
-
-
-def test_a_file_of_torch_that_is_none_says_so_and_nothing_else(
-    tmp_path: Path, recwarn: pytest.WarningsRecorder
-) -> None:
-    (tmp_path / "a.pt").write_text("hello")
-    with pytest.raises(DataError, match="a.pt': expected a whole file of torch"):
-        contents_of(tmp_path / "a.pt")
-    torch.save(FEATURES, tmp_path / "b.pt", pickle_protocol=4)
-    with pytest.raises(DataError, match="nothing of it was loaded"):
-        contents_of(tmp_path / "b.pt")
-    assert not recwarn.list

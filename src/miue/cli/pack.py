@@ -110,8 +110,7 @@ def data_split(
 
     Example: miue data split features --labels labels.csv --folds 5 --out splits.csv
     """
-    from miue.io import write_splits
-    from miue.io.draw_splits import make_folds, make_split
+    from miue.io import make_folds, make_split, write_splits
 
     refuse_existing(out, overwrite=overwrite)
     opened = open_bags(bags, load, progress=not quiet, check_values=load.skip_bad)

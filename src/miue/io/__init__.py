@@ -9,17 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the same names as below, which a test compares
-    from miue.io.draw_splits import draw_split as draw_split
-    from miue.io.draw_splits import make_folds as make_folds
-    from miue.io.draw_splits import make_split as make_split
     from miue.io.groups import read_groups as read_groups
-    from miue.io.handover import describe_bags as describe_bags
-    from miue.io.handover import find_bags_again as find_bags_again
-    from miue.io.handover import read_handed_over as read_handed_over
     from miue.io.instance_labels import with_instance_labels as with_instance_labels
     from miue.io.instances import FileInstances as FileInstances
+    from miue.io.instances import describe_bags as describe_bags
+    from miue.io.instances import find_bags_again as find_bags_again
+    from miue.io.instances import read_handed_over as read_handed_over
     from miue.io.instances import state_of_bags as state_of_bags
     from miue.io.instances import state_of_instances as state_of_instances
+    from miue.io.label_bags import with_labels_of_run as with_labels_of_run
     from miue.io.label_table import LabelTable as LabelTable
     from miue.io.label_table import fold_columns as fold_columns
     from miue.io.label_table import read_label_table as read_label_table
@@ -30,81 +28,41 @@ if TYPE_CHECKING:  # the same names as below, which a test compares
     from miue.io.layouts.table import features_of_model as features_of_model
     from miue.io.layouts.table import named_id_column as named_id_column
     from miue.io.load import NO_SPLITS as NO_SPLITS
+    from miue.io.load import draw_split as draw_split
     from miue.io.load import load_bags as load_bags
     from miue.io.load import read_values as read_values
     from miue.io.loaded import LeftOut as LeftOut
     from miue.io.loaded import LoadedBags as LoadedBags
     from miue.io.packing import pack as pack
-    from miue.io.run_labels import with_labels_of_run as with_labels_of_run
     from miue.io.split_files import read_splits as read_splits
     from miue.io.split_files import write_splits as write_splits
     from miue.io.splits import Splits as Splits
     from miue.io.splits import check_patients as check_patients
+    from miue.io.splits import make_folds as make_folds
+    from miue.io.splits import make_split as make_split
     from miue.io.store import read_store as read_store
     from miue.io.store import read_store_summary as read_store_summary
     from miue.io.store import verify as verify
     from miue.io.store import write_store as write_store
 
 _MODULES = {
-    "miue.io.draw_splits": (
-        "draw_split",
-        "make_folds",
-        "make_split",
-    ),
-    "miue.io.groups": ("read_groups",),
-    "miue.io.handover": (
-        "describe_bags",
-        "find_bags_again",
-        "read_handed_over",
-    ),
-    "miue.io.instance_labels": ("with_instance_labels",),
-    "miue.io.instances": (
-        "FileInstances",
-        "state_of_bags",
-        "state_of_instances",
-    ),
-    "miue.io.label_table": (
-        "LabelTable",
-        "fold_columns",
-        "read_label_table",
-    ),
-    "miue.io.layouts": (
-        "FilesLayout",
-        "StoreLayout",
-        "find_layout",
-    ),
-    "miue.io.layouts.listing": ("describe_bag_files",),
-    "miue.io.layouts.table": (
-        "features_of_model",
-        "named_id_column",
-    ),
-    "miue.io.load": (
-        "NO_SPLITS",
-        "load_bags",
-        "read_values",
-    ),
-    "miue.io.loaded": (
-        "LeftOut",
-        "LoadedBags",
-    ),
-    "miue.io.packing": ("pack",),
-    "miue.io.run_labels": ("with_labels_of_run",),
-    "miue.io.split_files": (
-        "read_splits",
-        "write_splits",
-    ),
-    "miue.io.splits": (
-        "Splits",
-        "check_patients",
-    ),
-    "miue.io.store": (
-        "read_store",
-        "read_store_summary",
-        "verify",
-        "write_store",
-    ),
+    "miue.io.groups": "read_groups",
+    "miue.io.instance_labels": "with_instance_labels",
+    "miue.io.instances": "FileInstances describe_bags find_bags_again read_handed_over "
+    "state_of_bags state_of_instances",
+    "miue.io.label_bags": "with_labels_of_run",
+    "miue.io.label_table": "LabelTable fold_columns read_label_table",
+    "miue.io.layouts": "FilesLayout StoreLayout find_layout",
+    "miue.io.layouts.listing": "describe_bag_files",
+    "miue.io.layouts.table": "features_of_model named_id_column",
+    "miue.io.load": "NO_SPLITS draw_split load_bags read_values",
+    "miue.io.loaded": "LeftOut LoadedBags",
+    "miue.io.packing": "pack",
+    "miue.io.split_files": "read_splits write_splits",
+    "miue.io.splits": "Splits check_patients make_folds make_split",
+    "miue.io.store": "read_store read_store_summary verify write_store",
 }
-_FACE = {name: module for module, names in _MODULES.items() for name in names}
+_FACE = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = sorted(_FACE)
 

@@ -10,14 +10,13 @@ from typing import Any
 from miue.common.errors import DataError, MiueError, first_few
 from miue.common.text import tracked
 from miue.common.values import checked
-from miue.io.draw_splits import draw_split
 from miue.io.instances import FileInstances
 from miue.io.label_bags import label_bags
 from miue.io.label_table import LabelTable
 from miue.io.layouts import find_layout
 from miue.io.loaded import LeftOut, LoadedBags, refuse_or_skip
 from miue.io.split_files import assign_splits
-from miue.io.splits import Splits
+from miue.io.splits import Splits, make_split
 from miue.settings import LoadSettings
 
 NO_SPLITS = Path("none")
@@ -99,6 +98,24 @@ def check_bags(loaded: LoadedBags, given: LoadSettings, where: str, *, progress:
     if given.validation_share is None or given.splits is not None:
         return loaded
     return draw_split(loaded, given.validation_share)
+
+
+def draw_split(loaded: LoadedBags, validation_share: float) -> LoadedBags:
+    """Return the bags with a split drawn by patient and class, where they have labels and no split.
+
+    Args:
+        loaded: the bags that are used: others have no share in what is drawn.
+        validation_share: share of the bags outside the test split to validate on.
+    """
+    bags = loaded.bags
+    if any(bags.splits) or not bags.labels.known.any():
+        return loaded
+    try:
+        drawn = make_split(bags, validation=validation_share)
+    except DataError as error:
+        return replace(loaded, drawn=f"no split was drawn ({error})")
+    said = f"split by {'patient and class' if bags.patients else 'class'} with seed 42"
+    return replace(loaded, bags=drawn.assign(bags), drawn=said)
 
 
 def read_values(loaded: LoadedBags, where: str, *, skip_bad: bool, progress: bool) -> tuple[LoadedBags, list[int]]:

@@ -24,7 +24,7 @@ from miue.common.nested import write_nested
 from miue.common.tasks import MOST_SHARDS, Executor, Shard, Task, run_tasks
 from miue.common.text import bar
 from miue.common.values import check_value, several
-from miue.io.handover import describe_bags, find_bags_again, read_handed_over
+from miue.io import describe_bags, find_bags_again, read_handed_over
 from miue.io.instances import state_of_bags
 from miue.model.folder import CONFIG
 from miue.model.model import Model

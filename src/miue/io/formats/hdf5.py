@@ -120,8 +120,6 @@ def dataset_within(path: Path, file: Any, name: str) -> Any:
         raise bag_error(path, f"{name!r} to be an array", "a group")
     if dataset.external or dataset.is_virtual:
         raise bag_error(path, f"{name!r} in the file itself", "data that is stored in other files")
-    if dataset.shape is None:
-        raise bag_error(path, f"{name!r} to be an array", "a dataset that is empty by its type (h5py.Empty)")
     return dataset
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import lzma
 import math
 import struct
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -142,10 +143,10 @@ def to_texts(names: np.ndarray) -> list[str]:
     >>> to_texts(np.array(["slide_1", "slide_2"]))
     ['slide_1', 'slide_2']
     """
-    try:
-        texts: list[str] = names.astype(str).tolist()
-    except SystemError as error:  # how NumPy says that a number is too large for a character
-        raise ValueError(str(error)) from error
+    array = names.astype(str)
+    if (np.frombuffer(array.tobytes(), np.uint32) > sys.maxunicode).any():
+        raise ValueError("a text with a number that is no character")
+    texts: list[str] = array.tolist()
     "".join(texts).encode()  # half of a pair of UTF-16 is no character by itself
     return texts
 

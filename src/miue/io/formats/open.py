@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,45 @@ from miue.io.formats.base import (
 )
 from miue.io.formats.images import open_images
 
+AS_STORED = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.uint8))
+"""Types in which features stay; all others become float32."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How features are stored.
+
+    Attributes:
+        size: instances.
+        instance_shape: as they are read.
+        axis: what the array has beside the axes of features (n, D) or images (n, H, W, channels): "one" in front,
+            as (1, n, D), or "crops" of each instance, (n, crops, D), which are averaged; "" for none.
+    """
+
+    size: int
+    instance_shape: tuple[int, ...]
+    axis: str = ""
+
+    @classmethod
+    def of(cls, path: Path, features: Any) -> Form:
+        """Return the form of the features of a file.
+
+        Raises:
+            DataError: no numbers, no instance's features, or features of no number.
+        """
+        shape, dtype = tuple(features.shape), np.dtype(features.dtype)
+        if dtype.kind not in "fiub":
+            raise bag_error(path, "features that are numbers", f"type {dtype}")
+        if shape == (0,):
+            return cls(0, (0,))
+        axis = "" if len(shape) != 3 or dtype == np.uint8 else "one" if shape[0] == 1 else "crops"
+        if len(shape) == 3:
+            shape = {"": (*shape, 1), "one": shape[1:], "crops": (shape[0], shape[2])}[axis]
+        if len(shape) not in (2, 4) or (shape[0] and 0 in shape):
+            wanted = "features (n, D) or images (n, H, W[, channels]) of at least one number"
+            raise bag_error(path, wanted, f"shape {tuple(features.shape)}")
+        return cls(shape[0], shape[1:], axis)
+
 
 def contents_here(path: Path, microns_per_pixel: float | None = None) -> Contents:
     """Return what the bag file at ``path`` itself holds, opened in this very process.
@@ -40,19 +80,32 @@ def contents_here(path: Path, microns_per_pixel: float | None = None) -> Content
         DataError: not such a file, damaged, or of parts that do not fit together.
     """
     with open_bag_file(path) as file:
-        size, shape = _size_and_shape(path, file)
-        coords, patch_size, notes = to_pixels(path, file, size, microns_per_pixel)
+        form, coords, notes = Form.of(path, file.features), None, list(file.notes)
+        unit = microns_per_pixel or 1.0 if file.in_microns else 1.0
+        if file.coords is not None:
+            with refusing(path, "coords that can be read", Exception):
+                stored = np.asarray(file.coords())
+            coords = whole_pixels(path, stored, unit)
+            refuse_unequal(path, len(coords), form.size)
+            if file.in_microns and microns_per_pixel is None:
+                coords = None
+                notes.append("coords are in µm and left out, without a pixel width")
+        if form.axis == "crops":
+            crops = file.features.shape[1]
+            notes.append(f"the {crops} crops of each clip, or tiles of each region, are averaged")
+        side = None if coords is None or file.patch_size is None else round(file.patch_size / unit)
+        is_kept = file.features.dtype in AS_STORED and form.axis != "crops"
         return Contents(
             path=path,
             format=file.format,
-            size=size,
-            instance_shape=shape,
-            dtype=_dtype_read(file.features.dtype),
+            size=form.size,
+            instance_shape=form.instance_shape,
+            dtype=np.dtype(file.features.dtype if is_kept else np.float32),
             coords=coords,
-            patch_size=patch_size,
+            patch_size=side,
             extractor=file.extractor,
             patch_scale=file.patch_scale,
-            notes=notes + _form_notes(file),
+            notes=tuple(notes),
             statistics=0 if file.statistics is None else int(file.statistics.shape[1]),
         )
 
@@ -73,23 +126,19 @@ def rows_here(
         DataError: not a bag file, a damaged one, or one with another number of instances than ``size``.
     """
     with open_bag_file(path) as file:
-        if size is not None and (now := _size_and_shape(path, file)[0]) != size:
+        form = Form.of(path, file.features)
+        if size not in (None, form.size):
             wanted = f"the {plural(size, 'instance')} that it had when the bags were listed"
-            raise bag_error(path, wanted, f"{now:,}", "give the same command again once nothing writes this file")
-        if statistics:
-            with refusing(path, "image statistics that can be read", Exception):
-                return np.asarray(file.statistics[start:stop], np.float32)
-        features = file.features
-        shape = tuple(features.shape)
-        if len(shape) == 1:
-            return np.zeros((0, 0), np.float32)
-        crops = _has_crops(features)
+            fix = "give the same command again once nothing writes this file"
+            raise bag_error(path, wanted, f"{form.size:,}", fix)
+        array, span = (file.statistics if statistics else file.features), slice(start, stop)
         with refusing(path, "features that can be read", Exception):
-            rows = np.asarray(features[0, start:stop] if _has_leading_one(features) else features[start:stop])
-    if crops:
-        return in_single(rows, f"bag file {str(path)!r}").mean(1)
-    rows = rows[..., None] if rows.ndim == 3 else rows
-    return rows if _dtype_read(rows.dtype) == rows.dtype else in_single(rows, f"bag file {str(path)!r}")
+            rows = np.asarray(array[(0, span) if form.axis == "one" and not statistics else span])
+    if rows.dtype not in AS_STORED or statistics or form.axis == "crops":
+        rows = in_single(rows, f"bag file {str(path)!r}")
+    if statistics:
+        return rows
+    return (rows.mean(1) if form.axis == "crops" else rows).reshape(len(rows), *form.instance_shape)
 
 
 @contextmanager
@@ -136,82 +185,6 @@ def _read_by(reader: OpenBag, path: Path, opened: ExitStack) -> OpenFile:
         else f"a value of type {type(file).__name__}",
         fix="correct the reader; docs/howto/own_network.md has an example",
     )
-
-
-def _dtype_read(dtype: np.dtype) -> np.dtype:
-    kept = dtype in (np.dtype(np.float16), np.dtype(np.uint8))
-    return np.dtype(dtype if kept else np.float32)
-
-
-def _size_and_shape(path: Path, file: OpenFile) -> tuple[int, tuple[int, ...]]:
-    features = file.features
-    shape, dtype = tuple(features.shape), np.dtype(features.dtype)
-    if dtype.kind not in "fiub":
-        raise bag_error(path, "features that are numbers", f"type {dtype}")
-    if len(shape) == 1:
-        if shape[0] == 0:
-            return 0, (0,)
-        raise bag_error(
-            path,
-            "features (n, D), one row per instance",
-            f"one vector of {shape[0]} numbers",
-            "give the features of patches, not those of whole slides",
-        )
-    if _has_leading_one(features):
-        shape = shape[1:]
-    elif _has_crops(features):
-        shape = (shape[0], shape[2])
-    elif len(shape) == 3:
-        shape = (*shape, 1)
-    if len(shape) not in (2, 4):
-        raise bag_error(path, "features (n, D) or images (n, H, W[, channels])", f"shape {shape}")
-    if shape[0] and 0 in shape:
-        raise bag_error(path, "features of at least one number", f"shape {shape}")
-    return shape[0], shape[1:]
-
-
-def _has_leading_one(features: Any) -> bool:
-    return len(features.shape) == 3 and features.shape[0] == 1 and features.dtype != np.uint8
-
-
-def _has_crops(features: Any) -> bool:
-    return len(features.shape) == 3 and features.shape[0] != 1 and features.dtype != np.uint8
-
-
-def _form_notes(file: OpenFile) -> tuple[str, ...]:
-    if _has_crops(file.features):
-        return (f"the {file.features.shape[1]} crops of each clip, or tiles of each region, are averaged",)
-    return ()
-
-
-def to_pixels(
-    path: Path, file: OpenFile, size: int, microns_per_pixel: float | None
-) -> tuple[Int64[np.ndarray, "n 2"] | None, int | None, tuple[str, ...]]:
-    """Return coords and patch size in level-0 pixels, and the notes of the file.
-
-    Args:
-        path: the file, for messages.
-        file: while it is open.
-        size: instances.
-        microns_per_pixel: of level 0; without it coords in µm are left out.
-
-    Raises:
-        DataError: coords that cannot be read, are no numbers, none that a pixel can have, or not one per instance.
-    """
-    if file.coords is None:
-        return None, None, file.notes
-    unit = 1.0 if microns_per_pixel is None or not file.in_microns else microns_per_pixel
-    with refusing(path, "coords that can be read", Exception):
-        stored = np.asarray(file.coords())
-    pixels = whole_pixels(path, stored, unit)
-    refuse_unequal(path, len(pixels), size)
-    if file.in_microns and microns_per_pixel is None:
-        return (
-            None,
-            None,
-            (*file.notes, "coords are in µm and left out, without a pixel width"),
-        )
-    return pixels, None if file.patch_size is None else round(file.patch_size / unit), file.notes
 
 
 def whole_pixels(path: Path, coords: Shaped[np.ndarray, "..."], unit: float = 1.0) -> Int64[np.ndarray, "n 2"]:

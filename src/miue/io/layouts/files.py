@@ -24,8 +24,7 @@ from miue.io.formats.beside import holds_positions
 from miue.io.formats.child import contents_of
 from miue.io.formats.spatial_data import is_spatial_data, table_asked_for
 from miue.io.instances import FileInstances
-from miue.io.layouts.folders import folders_below, folders_in, read_together
-from miue.io.layouts.layout import Layout
+from miue.io.layouts.layout import Layout, folders_below, folders_in, read_together
 from miue.io.loaded import LeftOut, LoadedBags, refuse_or_skip
 from miue.settings import LoadSettings
 

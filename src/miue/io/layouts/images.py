@@ -8,7 +8,7 @@ from pathlib import Path
 from miue.common.errors import DataError, first_few
 from miue.io.formats.images import has_images
 from miue.io.layouts.files import BagFiles, FilesLayout
-from miue.io.layouts.folders import folders_below, folders_in
+from miue.io.layouts.layout import folders_below, folders_in
 
 
 class ImagesLayout(FilesLayout):

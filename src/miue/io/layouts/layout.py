@@ -8,10 +8,17 @@ from pathlib import Path
 from typing import ClassVar
 
 from miue.bags import BagDataset
-from miue.common.errors import ConfigError
+from miue.bags.columns import SPLIT_NAMES
+from miue.common.errors import ConfigError, DataError, first_few, first_repeated
+from miue.common.folder_kinds import KEPT, kind_of
+from miue.io.formats.base import takes_folders
 from miue.io.loaded import LeftOut, LoadedBags
 from miue.settings import LoadSettings
 
+NO_BAGS = (
+    *("patches", "masks", "stitches", "thumbnails", "visualization", "contours", "contours_geojson"),
+    *("coords", "labels", "patch_labels", "slice_labels", "adj"),  # torchmil's, of which its features are beside
+)
 OF_SOME = {
     "named_columns": "names of columns",
     "features": "names of features",
@@ -85,3 +92,55 @@ def in_order(bags: BagDataset, names: Sequence[str]) -> BagDataset:
     """Return the bags of these names, in their order."""
     row = {name: number for number, name in enumerate(bags.ids)}
     return bags if tuple(names) == bags.ids else bags.subset([row[name] for name in names])
+
+
+def folders_in(folder: Path) -> list[Path]:
+    """Return the folders directly in a folder in which bags may be."""
+    return [one for one in sorted(folder.iterdir()) if one.is_dir() and may_have_bags(one)]
+
+
+def folders_below(folder: Path) -> list[Path]:
+    """Return the folders below a folder, at any depth, in which bags may be."""
+    return sorted(deeper for one in folders_in(folder) for deeper in (one, *folders_below(one)))
+
+
+def may_have_bags(folder: Path) -> bool:
+    """Return whether a folder is not hidden, no bag itself, and none that tools write beside bags, as of masks."""
+    is_other = folder.name.startswith(".") or folder.name in NO_BAGS
+    return not is_other and not takes_folders(folder.suffix.lower())
+
+
+def read_together(names_in: Mapping[Path, Sequence[str]], root: Path) -> tuple[dict[Path, str], str]:
+    """Return the splits that folders are named after, such as train and test, and a note of several folders.
+
+    Args:
+        names_in: the names of the bags of each folder, or of their files.
+        root: the folder that they are below.
+
+    Raises:
+        DataError: a bag in two folders, as those of two encoders have; a folder that miue wrote; or folders of
+            which some are named after one split, themselves or by a folder above, and others are not.
+    """
+    if len(names_in) < 2:
+        return {}, ""
+    twice = first_repeated(name for names in names_in.values() for name in names)
+    named = {one: {SPLIT_NAMES.get(part.lower(), "") for part in one.relative_to(root).parts} for one in names_in}
+    splits = {one: sorted(words - {""}) for one, words in named.items()}
+    wrong = {
+        f", with the same bag {twice!r}": twice is not None,
+        ", of which miue wrote one": any(kind_of(one) in KEPT for one in names_in),
+        ", of which not each is named like one split": any(splits.values())
+        and any(len(words) != 1 for words in splits.values()),
+    }
+    listed = [f"{one.relative_to(root)} ({len(names):,})" for one, names in names_in.items()]
+    for reason, is_wrong in wrong.items():
+        if is_wrong:
+            raise DataError(
+                item=repr(str(root)),
+                wanted="bags in one folder, or in several that make one set, such as those of classes or splits",
+                got=f"{first_few(listed, 10)}{reason}",
+                fix="pass one of these folders",
+            )
+    named_splits = {one: words[0] for one, words in splits.items() if words}
+    how = ", which name their splits," if named_splits else ""
+    return named_splits, f"bags of {len(names_in):,} folders{how} were read: {first_few(listed)}"

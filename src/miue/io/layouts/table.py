@@ -13,7 +13,7 @@ from miue.common.errors import DataError, MiueError, first_few, repeated
 from miue.common.files import refuse_undecodable_name
 from miue.common.tables import read_header
 from miue.io.columns import find_column, possible_features
-from miue.io.layouts.folders import folders_in, read_together
+from miue.io.layouts.layout import folders_in, read_together
 from miue.io.layouts.stored import StoredLayout
 
 ALIKE = "make the tables of a folder alike, or put this one elsewhere"

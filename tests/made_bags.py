@@ -26,8 +26,9 @@ def takes(method: str, network: str) -> bool:
     """Whether a method takes a network."""
     if method == "bayes-mil":
         return network in ("attention", "gated-attention")
-    if method == "one-sided-gp":
-        return network == "one-sided-attention"
+    only = METHODS[method].takes.get("network")
+    if only is not None or network == "pooled":
+        return network == only
     return NETWORKS[network].embeds_bags or method not in ("laplace", "sngp")
 
 

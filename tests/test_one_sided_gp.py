@@ -89,7 +89,7 @@ def test_an_instance_alone_is_predicted_as_its_bag_and_blocks_change_nothing() -
 
 def test_other_networks_are_refused() -> None:
     with pytest.raises(ConfigError) as error:
-        miue.train(separable_bags(), method="one-sided-gp", network="attention", progress=False)
+        miue.train(separable_bags(), method="one-sided-gp", network="mean", progress=False)
     assert "one-sided-attention" in str(error.value)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -51,10 +52,10 @@ def evaluated_on(device: torch.device, module: nn.Module) -> Iterator[None]:
 
     Args:
         device: of the block.
-        module: with at least one parameter; all of it is on one device.
+        module: with at least one parameter or buffer; all of it is on one device.
     """
     with own_torch_state():
-        was_training, was_on = module.training, next(module.parameters()).device
+        was_training, was_on = module.training, next(chain(module.parameters(), module.buffers())).device
         module.eval().to(device)
     try:
         yield

@@ -15,6 +15,7 @@ NETWORKS: Registry[Any] = Registry(
     {
         "mean": "miue.networks.pooling:MeanNetwork",
         "max": "miue.networks.pooling:MaxNetwork",
+        "pooled": "miue.networks.pooling:PooledNetwork",
         "attention": "miue.networks.attention:AttentionNetwork",
         "gated-attention": "miue.networks.attention:GatedAttentionNetwork",
         "dsmil": "miue.networks.dual_stream:DualStreamNetwork",
@@ -60,6 +61,8 @@ METHODS: Registry[Any] = Registry(
         "daedl": "miue.methods.density_aware_edl:DensityAwareEDL",
         "bayes-mil": "miue.methods.bayes_mil:BayesMIL",
         "mirel": "miue.methods.mirel:MIREL",
+        "pooled-logistic": "miue.methods.pooled:PooledLogistic",
+        "pooled-forest": "miue.methods.pooled:PooledForest",
     },
     aliases={"deterministic": "softmax"},
 )

@@ -13,6 +13,7 @@ from miue.methods.laplace import Laplace
 from miue.methods.mc_dropout import MCDropout
 from miue.methods.mirel import MIREL
 from miue.methods.one_sided_gp import OneSidedGP
+from miue.methods.pooled import PooledForest, PooledLogistic
 from miue.methods.returned import check_distribution, check_log_probabilities, check_loss, wrong_return
 from miue.methods.sngp import SNGP
 from miue.methods.softmax import EmbeddingMethod, Softmax
@@ -37,6 +38,8 @@ __all__ = [
     "MCDropout",
     "Method",
     "OneSidedGP",
+    "PooledForest",
+    "PooledLogistic",
     "RelaxedEDL",
     "Softmax",
     "check_distribution",

@@ -55,6 +55,8 @@ class Method(nn.Module, ABC):
         encodes_at_random: whether they change the features, so that a bag is encoded anew for each draw, except
             for what ``encode_shared`` returns.
         encoder_defaults: encoder options for which this method has other defaults than the encoder.
+        takes: network and encoder, by kind, that this method takes where none is chosen.
+        is_fitted_at_once: whether ``fit_after_training`` is all of the training, without epochs.
     """
 
     estimators: tuple[str, ...] = (BAG_OF_ONE, ATTENTION)
@@ -62,6 +64,8 @@ class Method(nn.Module, ABC):
     encodes_at_random: ClassVar[bool] = False
     copies: int = 1
     encoder_defaults: ClassVar[dict[str, float]] = {}
+    takes: ClassVar[dict[str, str]] = {}
+    is_fitted_at_once: ClassVar[bool] = False
 
     def __init__(self, network: MILNetwork) -> None:
         super().__init__()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import sqrt
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -45,6 +46,7 @@ class OneSidedGP(Softmax):
         ConfigError: another network, or an option that cannot be.
     """
 
+    takes: ClassVar[dict[str, str]] = {"network": "one-sided-attention"}
     factor: Tensor
     network: OneSidedAttentionNetwork
 

@@ -180,13 +180,16 @@ class Recipe:
         if isinstance(method.make, Method):
             _leave_alone("network", network, DEFAULT_NETWORK, "the method")
             network = method.make.network
+        takes = getattr(method.make, "takes", {})
+        if isinstance(network, str) and network == DEFAULT_NETWORK:
+            network = takes.get("network", network)
         chosen = find_part("network", network)
         if isinstance(chosen.make, MILNetwork):
             _leave_alone("encoder", encoder, DEFAULT_ENCODER, "the network")
             encoder = chosen.make.encoder
         if isinstance(encoder, str) and encoder == DEFAULT_ENCODER:
             plain = len(instance_shape) == 1 and _takes_features(chosen)
-            encoder = "identity" if plain else default_encoder(instance_shape)
+            encoder = takes.get("encoder") or ("identity" if plain else default_encoder(instance_shape))
         return {"encoder": find_part("encoder", encoder), "network": chosen, "method": method}
 
 

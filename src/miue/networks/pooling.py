@@ -1,11 +1,13 @@
-"""Mean and max pooling."""
+"""Mean and max pooling, and the statistics of a bag."""
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from miue.bags import Segments, segment_max, segment_mean
+from miue.bags.segments import per_instance
 from miue.networks.base import MILNetwork, Projection, Scores
 from miue.networks.encoders import Encoder
 
@@ -46,3 +48,27 @@ class MaxNetwork(MILNetwork):
         """Return the logits of each bag's maximum."""
         (features,) = projection
         return Scores(self.head(segment_max(features, segments)), None)
+
+
+class PooledNetwork(MILNetwork):
+    """What a bag's features come to: mean, maximum and standard deviation of each; no weights, and no logits.
+
+    It is the input of the baselines ``pooled-logistic`` and ``pooled-forest``. Of a bag of one, mean and maximum
+    are the instance, and the deviation is 0.
+    """
+
+    def __init__(self, encoder: Encoder, num_classes: int) -> None:
+        super().__init__(encoder, num_classes)
+        self.score_width = 3 * encoder.out_features
+
+    def project(self, features: Float[Tensor, "N D"]) -> Projection:
+        """Return the features unchanged."""
+        return (features,)
+
+    def score(self, projection: Projection, segments: Segments) -> Scores:
+        """Return the statistics of each bag."""
+        (features,) = projection
+        mean = segment_mean(features, segments)
+        squares = (features - per_instance(mean, segments)).square()
+        deviation = segment_mean(squares, segments).sqrt()
+        return Scores(torch.cat([mean, segment_max(features, segments), deviation], 1), None)

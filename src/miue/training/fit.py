@@ -31,15 +31,9 @@ from miue.methods import Method
 from miue.model.predict import BATCH_INSTANCES
 from miue.networks import encoder_precision, seeded
 from miue.settings import TrainingConfig
-from miue.training.callbacks import (
-    EpochLog,
-    EpochProgress,
-    ReportsShare,
-    StopAfterBatch,
-    interrupts_after_batches,
-)
+from miue.training.callbacks import EpochLog, EpochProgress, ReportsShare, StopAfterBatch, interrupts_after_batches
 from miue.training.checkpoints import MIN_DELTA, BestWeights, SafetensorsCheckpointIO, epochs_in
-from miue.training.module import AveragingStrategy, TrainingData, TrainingModule, validation_weights
+from miue.training.module import AveragingStrategy, EpochSums, TrainingData, TrainingModule, validation_weights
 from miue.training.run import Run
 from miue.training.sets import check_labels
 from miue.training.trackers import opened_loggers
@@ -78,6 +72,8 @@ def fit(
     """
     check_labels(train, "training", classes_wanted=2)
     check_labels(validation, "validation", classes_wanted=1)
+    if method.is_fitted_at_once:
+        return _fit_at_once(method, train, validation, config, run)
     data = TrainingData(train, validation, config)
     data.check_processes(run.processes)
     best = BestWeights(run.folder / "checkpoints" if run.folder is not None else None, is_first=run.is_first)
@@ -107,6 +103,20 @@ def fit(
     best.restore(method)
     method.eval()
     return TrainingSummary(trainer.current_epoch, best.best_epoch, best.best_criterion)
+
+
+def _fit_at_once(
+    method: Method, train: BagDataset, validation: BagDataset, config: TrainingConfig, run: Run
+) -> TrainingSummary:
+    """Fit a method that has no epochs, and return its criterion."""
+    fit_to_bags(method, train, config.seed, run.settings.device)
+    sums = EpochSums(validation_weights(validation, config))
+    with torch.no_grad(), evaluated_on(torch_device("cpu"), method):
+        for batch in ordered_batches(validation, BATCH_INSTANCES):
+            sums.add_validation(method.bag_log_probabilities(batch), batch.labels)
+    sums.add_update(0.0)
+    criterion = sums.values(0, "check the features")["criterion"]
+    return TrainingSummary(0, 0, criterion)
 
 
 def read_fitted(method: Method, folder: Path, epochs: int) -> TrainingSummary:
@@ -236,21 +246,31 @@ def act_after_training(method: Method, bags: BagDataset, seed: int, device: str 
         ConfigError: a tensor of the method has another name or shape afterwards, so that it could not be loaded,
             or the device is not there.
     """
+    for member in method.members():
+        if not member.is_fitted_at_once:
+            fit_to_bags(member, bags, seed, device)
+
+
+def fit_to_bags(member: Method, bags: BagDataset, seed: int, device: str) -> None:
+    """Call ``fit_after_training`` of one member, as ``act_after_training`` does.
+
+    Raises:
+        ConfigError: as there.
+    """
     there = torch_device(device)
     batches = _OnDevice(ordered_batches(bags, BATCH_INSTANCES), there)
-    for member in method.members():
-        before = {name: value.shape for name, value in member.state_dict().items()}
-        with seeded(seed), evaluated_on(there, member):
-            member.fit_after_training(batches)
-        after = {name: value.shape for name, value in member.state_dict().items()}
-        for name in sorted(before.keys() | after.keys()):
-            if before.get(name) != after.get(name):
-                raise ConfigError(
-                    item=f"tensor {name!r} of method {type(member).__name__!r}",
-                    wanted=f"shape {_shape(before.get(name))} after training, as its constructor made it",
-                    got=_shape(after.get(name)),
-                    fix="register it as a buffer of its final shape in the constructor",
-                )
+    before = {name: value.shape for name, value in member.state_dict().items()}
+    with seeded(seed), evaluated_on(there, member):
+        member.fit_after_training(batches)
+    after = {name: value.shape for name, value in member.state_dict().items()}
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            raise ConfigError(
+                item=f"tensor {name!r} of method {type(member).__name__!r}",
+                wanted=f"shape {_shape(before.get(name))} after training, as its constructor made it",
+                got=_shape(after.get(name)),
+                fix="register it as a buffer of its final shape in the constructor",
+            )
 
 
 class _OnDevice:

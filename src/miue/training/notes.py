@@ -17,12 +17,15 @@ USED = ("train", "validation")
 LARGEST_PIXEL = 32  # beyond what images have that are standardized to mean 0 and deviation 1
 
 
-def length_in_words(job: Job, networks: int) -> str:
+def length_in_words(job: Job, networks: int, *, is_fitted_at_once: bool) -> str:
     """Return how much is trained on, and for how long at most."""
     config, bags, instances = job.training_config, len(job.train), int(job.train.sizes.sum())
+    size = f"{plural(bags, 'bag')}, {plural(instances, 'instance')}"
+    if is_fitted_at_once:
+        return f"{size}: fitted at once"
     each = f"{networks} networks, each " if networks > 1 else ""
     return (
-        f"{plural(bags, 'bag')}, {plural(instances, 'instance')}: {each}at most "
+        f"{size}: {each}at most "
         f"{plural(config.max_epochs, 'epoch')} ({plural(max(1, bags // config.bags_per_update), 'update')} each), "
         f"fewer if {config.stop_patience} bring no improvement"
     )

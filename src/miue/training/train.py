@@ -155,7 +155,9 @@ def train_job(job: Job, run: Run, *, if_exists: IfExists = "refuse") -> Model:
         if folder is not None and is_finished(folder, description):
             return Model.load(folder, trust=not job.is_own)
         if run.progress:
-            say(length_in_words(job, len(method.members())), err=True)
+            members = method.members()
+            at_once = members[0].is_fitted_at_once
+            say(length_in_words(job, len(members), is_fitted_at_once=at_once), err=True)
             say_parts(job)
             say_if_slow(job.training_config.precision, device)
             question_negative_class(job.bags, job.recipe)

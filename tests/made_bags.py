@@ -27,13 +27,18 @@ def takes(method: str, network: str) -> bool:
     if method == "bayes-mil":
         return network in ("attention", "gated-attention")
     only = METHODS[method].takes.get("network")
-    if only is not None or network == "pooled":
+    if only is not None:
         return network == only
     return NETWORKS[network].embeds_bags or method not in ("laplace", "sngp")
 
 
-FITTING = [(method, network) for method in METHODS for network in RAGGED_NETWORKS if takes(method, network)]
-"""Every method with every network that it takes."""
+FITTING = [
+    (method, network)
+    for method, made in METHODS.items()
+    for network in RAGGED_NETWORKS
+    if takes(method, network) and not made.is_fitted_at_once
+]
+"""Every method that is trained by gradients, with every network that it takes."""
 
 
 def train_with(bags: Any, *labels: Any, **given: Any) -> miue.Model:

@@ -27,7 +27,7 @@ from miue.networks import base as networks
 
 def method_of(name: str, network: str, dropout: float = 0.0) -> miue.methods.Method:
     options: dict[str, float] = {"encoder.width": 16}
-    if network not in ("mean", "max"):
+    if network not in ("mean", "max", "pooled"):
         options["network.hidden"] = 8
     if name == "deep-ensemble":
         options["method.size"] = 2

@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Int64
 from torch import Tensor
 
-from miue.bags.segments import BagBatch
+from miue.bags import BagBatch
 from miue.common.double_precision import in_double
 from miue.common.errors import ConfigError, out_of_range
 from miue.common.returned import class_name
 from miue.common.values import Width
 from miue.distributions import Categorical, Draws, PredictiveDistribution
-from miue.methods.base import BAG_OF_ONE, Method
+from miue.methods.base import BAG_OF_ONE
+from miue.methods.softmax import EmbeddingMethod
 from miue.networks import MILNetwork
 from miue.networks.pooling import PooledNetwork
 
 INNER_FOLDS = 5  # by which the penalty of the regression is chosen
 PENALTIES = np.logspace(-4, 2, 13)  # C of scikit-learn, for statistics of unit variance
+NEVER = 30.0  # below the lowest bias: log-odds of a class without a training bag
+AT_ONCE = 2**22  # leaves that are looked up together
 
 
-class PooledMethod(Method):
+class PooledMethod(EmbeddingMethod):
     """A classifier of the statistics of a bag, fitted at once; T is that of a bag of one.
 
     Args:
-        network: "pooled".
+        network: "pooled", whose embedding are the statistics.
 
     Raises:
         ConfigError: another network.
@@ -40,45 +42,21 @@ class PooledMethod(Method):
     takes: ClassVar[dict[str, str]] = {"network": "pooled", "encoder": "identity"}
     is_fitted_at_once: ClassVar[bool] = True
 
-    def __init__(self, network: MILNetwork) -> None:
-        super().__init__(network)
+    def __init__(self, network: MILNetwork, *, name: str) -> None:
         if not isinstance(network, PooledNetwork):
-            fix = "leave the network out, or choose method 'softmax'"
-            got = class_name(network)
-            raise ConfigError(item="a method on pooled features", wanted="network 'pooled'", got=got, fix=fix)
+            fix, got = "leave the network out, or choose method 'softmax'", class_name(network)
+            raise ConfigError(item=f"method {name!r}", wanted="network 'pooled'", got=got, fix=fix)
+        super().__init__(network, name=name)
 
-    def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
-        """Return the mean negative log-likelihood of the bags, which nothing minimizes step by step."""
-        log_p = self.bag_log_probabilities(batch)
-        return -log_p.gather(1, batch.labels.unsqueeze(1)).mean()
-
-    def log_probabilities(self, logits: Float[Tensor, "n K"]) -> Float[Tensor, "n C"]:
-        """Return the log of the probabilities; ``logits`` are statistics."""
-        return self.distribution(logits).probabilities.log()
-
-    def instance_logits(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
-        """Return the log of the probabilities of each instance."""
-        return self.log_probabilities(super().instance_logits(features)).to(features.dtype)
-
-    @torch.no_grad()
-    def fit_after_training(self, batches: Iterable[BagBatch]) -> None:
-        """Fit the classifier to the statistics of the training bags."""
+    def statistics(self, batches: Iterable[BagBatch]) -> tuple[Float[np.ndarray, "B K"], Int64[np.ndarray, "B"]]:
+        """Return the statistics and the class of each bag."""
         pairs = [(self.bag_scores(batch).logits.cpu().numpy(), batch.labels.cpu().numpy()) for batch in batches]
         statistics, labels = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
-        self.fit_statistics(statistics.astype(np.float64), labels)
-
-    @abstractmethod
-    def fit_statistics(self, statistics: Float64[np.ndarray, "B K"], labels: Int64[np.ndarray, "B"]) -> None:
-        """Fit the classifier and keep it in buffers.
-
-        Args:
-            statistics: of each training bag, the K = 3D numbers of ``PooledNetwork``.
-            labels: class of each.
-        """
+        return statistics, labels
 
 
 class PooledLogistic(PooledMethod):
-    """Logistic regression with an L2 penalty on standardized statistics, chosen by inner folds.
+    """Logistic regression with an L2 penalty on standardized statistics; it is the network's linear head.
 
     The penalty is that of the lowest log loss over five stratified folds of the training bags.
 
@@ -86,50 +64,29 @@ class PooledLogistic(PooledMethod):
         network: "pooled".
     """
 
-    weight: Tensor
-    bias: Tensor
-
     def __init__(self, network: MILNetwork) -> None:
-        super().__init__(network)
-        self.register_buffer("weight", torch.zeros(network.num_classes, network.score_width, dtype=torch.float64))
-        self.register_buffer("bias", torch.zeros(network.num_classes, dtype=torch.float64))
+        super().__init__(network, name="pooled-logistic")
 
-    def logits(self, statistics: Float[Tensor, "n K"]) -> Float[Tensor, "n C"]:
-        """Return the log-odds of each class, up to a constant."""
-        return in_double(statistics) @ in_double(self.weight).T + in_double(self.bias)
-
-    def distribution(self, logits: Float[Tensor, "n K"]) -> PredictiveDistribution:
-        """Return the probabilities; ``logits`` are statistics."""
+    def distribution(self, logits: Float[Tensor, "n E"]) -> PredictiveDistribution:
+        """Return the softmax of the regression; ``logits`` are statistics."""
         return Categorical.of_logits(self.logits(logits))
 
-    def log_probabilities(self, logits: Float[Tensor, "n K"]) -> Float[Tensor, "n C"]:
-        """Return the log of the probabilities; ``logits`` are statistics."""
-        return self.logits(logits).log_softmax(-1)
-
-    def fit_statistics(self, statistics: Float64[np.ndarray, "B K"], labels: Int64[np.ndarray, "B"]) -> None:
-        """Fit the regression; weights are those of statistics that are not standardized."""
-        from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
-
+    @torch.no_grad()
+    def fit_after_training(self, batches: Iterable[BagBatch]) -> None:
+        """Fit the regression to the training bags; weights are those of statistics that are not standardized."""
+        statistics, labels = self.statistics(batches)
+        statistics = statistics.astype(np.float64)
         center, scale = statistics.mean(0), statistics.std(0)
         scale[scale <= np.finfo(np.float32).eps * np.abs(statistics).max(0)] = np.inf  # constant but for rounding
-        rows, folds = (statistics - center) / scale, min(INNER_FOLDS, np.bincount(labels)[np.unique(labels)].min())
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of iterations: the loss is flat there, and any of them will do
-            if folds < 2:
-                fitted = LogisticRegression(C=float(np.median(PENALTIES)), max_iter=500).fit(rows, labels)
-            else:
-                search = LogisticRegressionCV(
-                    Cs=PENALTIES, cv=int(folds), scoring="neg_log_loss", max_iter=500, use_legacy_attributes=False
-                )
-                fitted = search.fit(rows, labels)
-        weight, bias = fitted.coef_ / scale, fitted.intercept_
-        bias = bias - weight @ center
+        fitted = _regression((statistics - center) / scale, labels)
+        weight = fitted.coef_ / scale
+        bias = fitted.intercept_ - weight @ center
         if len(fitted.classes_) == 2:  # scikit-learn has one row for two classes
             weight, bias = np.concatenate([-weight / 2, weight / 2]), np.concatenate([-bias / 2, bias / 2])
-        self.bias.fill_(-np.inf if len(fitted.classes_) < len(self.bias) else 0.0)
-        self.weight.zero_()
-        self.weight[fitted.classes_] = torch.from_numpy(weight).to(self.weight)
-        self.bias[fitted.classes_] = torch.from_numpy(bias).to(self.bias)
+        head = self.network.last_layer
+        rows, weights = torch.from_numpy(fitted.classes_), head.get_parameter("weight")
+        weights.zero_()[rows] = torch.from_numpy(weight).to(weights)
+        head.get_parameter("bias").fill_(bias.min() - NEVER)[rows] = torch.from_numpy(bias).to(weights)
 
 
 class PooledForest(PooledMethod):
@@ -144,7 +101,7 @@ class PooledForest(PooledMethod):
     Args:
         network: "pooled".
         trees: number of trees.
-        leaves: most leaves of a tree.
+        leaves: most leaves of a tree, at least 2.
     """
 
     nodes: Tensor
@@ -152,7 +109,7 @@ class PooledForest(PooledMethod):
     shares: Tensor
 
     def __init__(self, network: MILNetwork, *, trees: Width = 300, leaves: Width = 64) -> None:
-        super().__init__(network)
+        super().__init__(network, name="pooled-forest")
         if leaves < 2:
             raise out_of_range("option 'method.leaves'", "at least 2", leaves)
         self.leaves = leaves
@@ -161,16 +118,19 @@ class PooledForest(PooledMethod):
         self.register_buffer("thresholds", torch.zeros(trees, size, dtype=torch.float64))
         self.register_buffer("shares", torch.full((trees, size, network.num_classes), 1 / network.num_classes))
 
-    def distribution(self, logits: Float[Tensor, "n K"]) -> PredictiveDistribution:
+    def logits(self, embedding: Float[Tensor, "n E"]) -> Float[Tensor, "n C"]:
+        """Return the log of the mean probabilities."""
+        return self.distribution(embedding).probabilities.log().to(embedding.dtype)
+
+    def distribution(self, logits: Float[Tensor, "n E"]) -> PredictiveDistribution:
         """Return mean and expected entropy over the trees; ``logits`` are statistics."""
         statistics, trees = logits.float(), torch.arange(len(self.nodes), device=logits.device)
         parts = []
-        for rows in statistics.split(max(1, 2**22 // self.shares[:, 0].numel())):
+        for rows in statistics.split(max(1, AT_ONCE // self.shares[:, 0].numel())):
             node = torch.zeros(len(rows), len(trees), dtype=torch.long, device=rows.device)
             for _ in range(self.leaves):  # a tree is not deeper; a leaf is its own child
                 left, right, feature = self.nodes[trees, node].long().unbind(-1)
-                goes_left = rows.gather(1, feature) <= self.thresholds[trees, node]
-                following = torch.where(goes_left, left, right)
+                following = torch.where(rows.gather(1, feature) <= self.thresholds[trees, node], left, right)
                 if torch.equal(following, node):
                     break
                 node = following
@@ -178,10 +138,12 @@ class PooledForest(PooledMethod):
             parts.append(Draws(p.mean(1), -(p * p.log()).sum(-1).mean(1)))
         return Draws.concatenate(parts)
 
-    def fit_statistics(self, statistics: Float64[np.ndarray, "B K"], labels: Int64[np.ndarray, "B"]) -> None:
-        """Grow the trees; their randomness is that of torch's generator, which the training seeds."""
+    @torch.no_grad()
+    def fit_after_training(self, batches: Iterable[BagBatch]) -> None:
+        """Grow the trees on the training bags; their seed is drawn from torch's generator."""
         from sklearn.ensemble import RandomForestClassifier
 
+        statistics, labels = self.statistics(batches)
         seed = int(torch.randint(2**31 - 1, ()))
         forest = RandomForestClassifier(len(self.nodes), max_leaf_nodes=self.leaves, random_state=seed)
         forest.fit(statistics.astype(np.float32), labels)
@@ -190,9 +152,24 @@ class PooledForest(PooledMethod):
             tree, own = grown.tree_, np.arange(grown.tree_.node_count)
             is_leaf = tree.children_left < 0
             children = [np.where(is_leaf, own, side) for side in (tree.children_left, tree.children_right)]
-            feature = np.where(is_leaf, 0, tree.feature)
             counts = np.full((len(own), classes), 1 / classes)
             counts[:, forest.classes_] += tree.value[:, 0] * tree.weighted_n_node_samples[:, None]
-            self.nodes[number, : len(own)] = torch.from_numpy(np.stack([*children, feature], 1))
+            nodes = np.stack([*children, np.where(is_leaf, 0, tree.feature)], 1)
+            self.nodes[number, : len(own)] = torch.from_numpy(nodes)
             self.thresholds[number, : len(own)] = torch.from_numpy(tree.threshold.copy())
             self.shares[number, : len(own)] = torch.from_numpy(counts / counts.sum(1, keepdims=True))
+
+
+def _regression(rows: Float[np.ndarray, "B K"], labels: Int64[np.ndarray, "B"]) -> Any:
+    """Return scikit-learn's regression with the penalty of the lowest loss over inner folds, if there are any."""
+    from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+
+    folds = int(min(INNER_FOLDS, np.unique(labels, return_counts=True)[1].min()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of iterations: the loss is flat where they do not suffice
+        if folds < 2:
+            return LogisticRegression(C=float(np.median(PENALTIES)), max_iter=500).fit(rows, labels)
+        search = LogisticRegressionCV(
+            Cs=PENALTIES, cv=folds, scoring="neg_log_loss", max_iter=500, use_legacy_attributes=False
+        )
+        return search.fit(rows, labels)

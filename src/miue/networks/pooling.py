@@ -51,24 +51,25 @@ class MaxNetwork(MILNetwork):
 
 
 class PooledNetwork(MILNetwork):
-    """What a bag's features come to: mean, maximum and standard deviation of each; no weights, and no logits.
+    """The bag's embedding is mean, maximum and standard deviation of each feature; one linear head.
 
-    It is the input of the baselines ``pooled-logistic`` and ``pooled-forest``. Of a bag of one, mean and maximum
-    are the instance, and the deviation is 0.
+    Of a bag of one, mean and maximum are the instance, and the deviation is 0.
     """
+
+    embeds_bags: bool = True
 
     def __init__(self, encoder: Encoder, num_classes: int) -> None:
         super().__init__(encoder, num_classes)
-        self.score_width = 3 * encoder.out_features
+        self.head = nn.Linear(3 * encoder.out_features, num_classes)
 
     def project(self, features: Float[Tensor, "N D"]) -> Projection:
         """Return the features unchanged."""
         return (features,)
 
     def score(self, projection: Projection, segments: Segments) -> Scores:
-        """Return the statistics of each bag."""
+        """Return the logits of each bag's statistics."""
         (features,) = projection
         mean = segment_mean(features, segments)
-        squares = (features - per_instance(mean, segments)).square()
-        deviation = segment_mean(squares, segments).sqrt()
-        return Scores(torch.cat([mean, segment_max(features, segments), deviation], 1), None)
+        variance = segment_mean((features - per_instance(mean, segments)).square(), segments)
+        deviation = torch.where(variance > 0, variance, 1).sqrt() * (variance > 0)  # the root of 0 has no gradient
+        return Scores(self.head(torch.cat([mean, segment_max(features, segments), deviation], 1)), None)

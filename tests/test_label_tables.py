@@ -121,7 +121,7 @@ def test_two_paths_with_one_last_part_are_reported(tmp_path: Path) -> None:
     for name in ("s", "t"):
         np.save(tmp_path / f"{name}.npy", np.ones((2, 3), np.float32))
     labels = table(tmp_path, "slide_id,label\na/s.svs,u\nb/s.svs,v\nt,v\n")
-    with pytest.raises(DataError, match=r"2 that cannot \(a/s.svs: "):
+    with pytest.raises(DataError, match="one name of this bag, got .a/s.svs. and .b/s.svs."):
         load_bags(tmp_path, labels=labels)
     listed = table(tmp_path, "slide_id,label\na/s.svs,u\ns,v\nt,u\n")
     bags = load_bags(tmp_path, labels=listed, skip_bad=True).bags

@@ -54,7 +54,7 @@ def without_folder(name: str) -> str:
     >>> without_folder("/data/A/007.svs"), without_folder("C:\\\\slides\\\\007.svs"), without_folder("007")
     ('007', '007', '007')
     """
-    return strip_endings(_last_part(name.strip()))
+    return strip_endings(re.split(r"[/\\]", name.strip())[-1])
 
 
 def patients_in_names(names: Sequence[str], patients: Sequence[str]) -> list[list[int]]:
@@ -86,8 +86,7 @@ def _beginnings(name: str) -> list[str]:
 def match_names(wanted: Sequence[str], names: Sequence[str], source: str) -> list[int | None]:
     """Return the index in ``names`` of the bag of each wanted name, None where there is none.
 
-    A name is matched exactly first, else without the endings of files, else, of a path, its last part where that
-    is one bag's name alone.
+    A name is matched exactly first, else without the endings of files, else, of a path, its last part.
 
     Args:
         wanted: each once.
@@ -102,35 +101,20 @@ def match_names(wanted: Sequence[str], names: Sequence[str], source: str) -> lis
     """
     exact = {name: index for index, name in enumerate(names)}
     indices = [exact.get(name) for name in wanted]
-    matched = {index for index in indices if index is not None}
     alike: dict[str, list[int]] = {}
     for index, name in enumerate(names):
         alike.setdefault(strip_endings(name), []).append(index)
-    name_of: dict[int, str] = {}
-    for row, name in enumerate(wanted):
-        candidates = alike.get(strip_endings(name), []) if indices[row] is None else []
-        if len(candidates) > 1:
-            raise _unclear(name, source, "the name of one bag", [names[index] for index in candidates])
-        if candidates and candidates[0] not in matched:
-            if name_of.setdefault(candidates[0], name) != name:
-                raise _unclear(
-                    names[candidates[0]], source, "one name of this bag", [name_of[candidates[0]], name]
-                )
-            indices[row] = candidates[0]
-    matched |= name_of.keys()
-    by_path: dict[int, list[int]] = {}
-    for row, name in enumerate(wanted):
-        candidates = alike.get(without_folder(name), []) if indices[row] is None else []
-        if len(candidates) == 1 and candidates[0] not in matched:
-            by_path.setdefault(candidates[0], []).append(row)
-    for index, rows in by_path.items():
-        if len(rows) == 1:
-            indices[rows[0]] = index
+    for plain in (strip_endings, without_folder):
+        matched, name_of = set(indices), dict[int, str]()
+        for row in [row for row, index in enumerate(indices) if index is None]:
+            found = alike.get(plain(wanted[row]), [])
+            if len(found) > 1:
+                raise _unclear(wanted[row], source, "the name of one bag", [names[index] for index in found])
+            for index in set(found) - matched:
+                if (other := name_of.setdefault(index, wanted[row])) != wanted[row]:
+                    raise _unclear(names[index], source, "one name of this bag", [other, wanted[row]])
+                indices[row] = index
     return indices
-
-
-def _last_part(path: str) -> str:
-    return re.split(r"[/\\]", path)[-1]
 
 
 def named_twice(names: Sequence[str]) -> str | None:
@@ -144,13 +128,6 @@ def named_twice(names: Sequence[str]) -> str | None:
     return next((key for name in names if (key := strip_endings(name)) != name.strip() and key in seen), None)
 
 
-def find_rows(name: str, names: Sequence[str]) -> list[int]:
-    """Return the indices of ``name``, with or without the ending of a file."""
-    plain = normalize("NFC", name)
-    both = [(normalize("NFC", other.strip()), strip_endings(other)) for other in names]
-    return [row for row, forms in enumerate(both) if plain in forms]
-
-
 @cache
 def _endings(readers: tuple[str, ...]) -> re.Pattern[str]:
     """Return what matches the endings of files that readers open, of tables, slides and images."""
@@ -162,7 +139,7 @@ def _unclear(name: str, source: str, wanted: str, options: Sequence[str]) -> Dat
     return DataError(
         item=f"{name!r} of {source!r}",
         wanted=wanted,
-        got=f"{options[0]!r} and {options[1]!r}, which differ in the ending alone",
+        got=f"{options[0]!r} and {options[1]!r}, which differ in the ending or the folder alone",
         fix="write the names as the bags have them",
     )
 

@@ -100,19 +100,6 @@ class GroupedRows:
             raise row_count(what, f"{len(self.bag)} rows, as many as bag_ids", str(count))
 
 
-def number_equal_rows(rows: Int64[np.ndarray, "n columns"]) -> Int64[np.ndarray, "n"]:
-    """Return a number for each row, from 0, the same for equal rows.
-
-    >>> number_equal_rows(np.array([[1, 2], [0, 3], [1, 2]]))
-    array([0, 1, 0])
-    """
-    order = np.lexsort(rows.T)
-    differs = (np.diff(rows[order], axis=0) != 0).any(1)
-    numbers = np.empty(len(rows), np.int64)
-    numbers[order] = np.concatenate([[0], np.cumsum(differs)])
-    return numbers
-
-
 def row_count(item: str, wanted: str, got: str) -> DataError:
     """Return the error for values that are not one for each row or bag."""
     return DataError(item=item, wanted=wanted, got=got, fix="give as many as there are, in their order")

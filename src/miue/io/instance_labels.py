@@ -13,7 +13,6 @@ from jaxtyping import Int64
 from miue.bags import BagDataset, Coords, Labels
 from miue.bags.columns import BAG, COORDS, NAMES, read_classes, read_coords
 from miue.bags.names import match_names
-from miue.bags.rows import number_equal_rows
 from miue.common.errors import DataError, repeated
 from miue.common.tables import read_header
 from miue.common.text import plural
@@ -175,7 +174,7 @@ def _positions_by_coords(table: RawBags, bags: BagDataset, bag: Int64[np.ndarray
     instances = bags.positions[located]
     keys = np.column_stack([owner[located], bags.coords.values[instances]])
     asked = np.column_stack([bag, wanted.values])
-    group = number_equal_rows(np.concatenate([keys, asked]))
+    group = np.unique(np.concatenate([keys, asked]), axis=0, return_inverse=True)[1].reshape(-1)
     count = np.bincount(group[: len(keys)], minlength=group.max() + 1)
     row_of = np.full(group.max() + 1, -1)
     row_of[group[: len(keys)]] = instances

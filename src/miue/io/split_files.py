@@ -12,7 +12,7 @@ import numpy as np
 from miue.bags import BagDataset
 from miue.bags.cells import known_text
 from miue.bags.columns import PATIENT_COLUMNS, SPLIT_NAMES, lower_case, read_splits_column
-from miue.bags.names import find_rows, match_names, named_twice
+from miue.bags.names import match_names, named_twice, strip_endings
 from miue.common.errors import ConfigError, DataError, first_few, missing_column, not_a_folder, not_readable
 from miue.common.files import open_file
 from miue.common.numpy_files import load_numpy
@@ -169,7 +169,7 @@ def _by_name(path: Path, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     assigned = [(name, split) for name, split in pairs if split]
     listed = [name for name, _ in assigned]
     if (twice := named_twice(listed)) is not None:
-        of_name = [assigned[row][1] for row in find_rows(twice, listed)]
+        of_name = [split for name, split in assigned if strip_endings(name) == strip_endings(twice)]
         item, got = f"{twice!r} in splits {str(path)!r}", " and ".join(of_name)
         raise DataError(item=item, wanted="one split", got=got, fix="keep it in one")
     return dict(assigned)

@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Int64
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from miue.bags import BagDataset, InstanceArray, OodFlags, check_dataset
+from miue.bags import BagDataset, InstanceArray, check_dataset
 from miue.bags.arrays import check_bag, check_ids
 from miue.bags.classes import ClassNames
 from miue.bags.columns import split_name, whole_numbers
@@ -137,18 +137,25 @@ def write_tables(folder: Path, dataset: BagDataset, digests: Sequence[str], made
     spans = {"bag_id": dataset.ids, "start": dataset.sizes.cumsum() - dataset.sizes, "size": dataset.sizes}
     write_table(folder / CHECKSUMS, {**spans, "sha256": digests})
     _write_bag_table(folder / "bags.csv", dataset, spans)
-    if dataset.instance_labels.known.any():
-        _write_whole(folder / "instance_labels.npy", dataset.instance_labels.values[positions])
-        _write_whole(folder / "instance_labelled.npy", dataset.instance_labels.known[positions])
-    _write_instance_flags(folder, dataset.instance_is_ood[positions], dataset.is_ood.repeat(dataset.sizes))
-    if dataset.coords is not None:
-        _write_whole(folder / "coords.npy", dataset.coords.values[positions])
-        if not dataset.coords.known[positions].all():
-            _write_whole(folder / "located.npy", dataset.coords.known[positions])
+    labels, coords = dataset.instance_labels[positions], dataset.coords
+    flags, of_bags = dataset.instance_is_ood[positions], dataset.is_ood.repeat(dataset.sizes)
+    arrays: dict[str, np.ndarray] = {}
+    if labels.known.any():
+        arrays |= {"instance_labels": labels.values, "instance_labelled": labels.known}
+    if not np.array_equal(flags.known, of_bags.known):
+        arrays["instance_ood_known"] = flags.known
+    if not np.array_equal(flags.out_of_distribution, of_bags.out_of_distribution):
+        arrays["instance_is_ood"] = flags.out_of_distribution
+    if coords is not None:
+        arrays["coords"] = coords.values[positions]
+        if not (located := coords.known[positions]).all():
+            arrays["located"] = located
+    for name, values in arrays.items():  # np.save does not see that the last bytes found no room
+        write_array(folder / f"{name}.npy", values.dtype, values.shape, [values])
     if dataset.statistics is not None:
         shape = (len(positions), *dataset.statistics.shape[1:])
         write_array(folder / STATISTICS, dataset.statistics.dtype, shape, _bag_by_bag(dataset.statistics, dataset))
-    count = max(dataset.num_classes, dataset.instance_labels[positions].num_classes)
+    count = max(dataset.num_classes, labels.num_classes)
     summary = {
         "format": FORMAT,
         "version": VERSION,
@@ -164,11 +171,6 @@ def write_tables(folder: Path, dataset: BagDataset, digests: Sequence[str], made
         FILES: list_files(folder, COMPANIONS),
     }
     write_json(folder / MAIN, sealed(summary))
-
-
-def _write_whole(path: Path, values: np.ndarray) -> None:
-    """Write an array that is in memory; ``np.save`` does not see that the last bytes found no room."""
-    write_array(path, values.dtype, values.shape, [values])
 
 
 def _bag_by_bag(values: InstanceArray, dataset: BagDataset) -> Iterator[np.ndarray]:
@@ -290,14 +292,6 @@ def _read_bag_table(
                 fix=f"copy these three columns from {CHECKSUMS}, or {AGAIN}",
             )
     return columns, starts, sizes
-
-
-def _write_instance_flags(folder: Path, flags: OodFlags, of_bags: OodFlags) -> None:
-    """Write what is known of instances being out of distribution, where it is not what is known of their bags."""
-    if not np.array_equal(flags.known, of_bags.known):
-        _write_whole(folder / "instance_ood_known.npy", flags.known)
-    if not np.array_equal(flags.out_of_distribution, of_bags.out_of_distribution):
-        _write_whole(folder / "instance_is_ood.npy", flags.out_of_distribution)
 
 
 def read_store_summary(path: Path) -> StoreSummary:

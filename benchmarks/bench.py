@@ -36,10 +36,8 @@ from miue.datasets.mnist import mnist_bags
 from miue.distributions import PredictiveDistribution
 from miue.distributions.measures import compute_measures
 from miue.methods import Method
-from miue.model.build import build_method
-from miue.model.contract import DataContract
+from miue.model import DataContract, Recipe, build_method
 from miue.model.predict import predict
-from miue.model.recipe import Recipe
 
 REPETITIONS = 5
 Side = Callable[[BagDataset], Callable[[], None]]

@@ -26,10 +26,10 @@ from slides import WIDTH, build
 import miue
 from miue.bags import BagDataset, Labels, OodFlags, ordered_batches
 from miue.distributions import Dirichlet
-from miue.model.contract import DataContract
+from miue.model import BATCH_INSTANCES, DataContract, fit_distances
 from miue.model.encoding import encode_in_chunks
-from miue.model.feature_scores import DistanceScores, fit_distances
-from miue.model.predict import BATCH_INSTANCES, predict
+from miue.model.feature_scores import DistanceScores
+from miue.model.predict import predict
 from miue.predictions import Predictions, PredictionStream, PredictionTable, Provenance, read_predictions
 from miue.report.report import write_report
 

@@ -30,11 +30,9 @@ from miue.common.devices import torch_device
 from miue.common.double_precision import has_double
 from miue.datasets.mnist import mnist_bags
 from miue.methods import Method
-from miue.model.build import build_method
-from miue.model.contract import DataContract
-from miue.model.feature_scores import DistanceScores, fit_distances
+from miue.model import DataContract, Recipe, build_method, fit_distances
+from miue.model.feature_scores import DistanceScores
 from miue.model.predict import predict
-from miue.model.recipe import Recipe
 from miue.networks import PRECISIONS, encoder_precision
 from miue.training.module import optimizer_and_schedule
 

@@ -20,9 +20,7 @@ from measure import BAGS_PER_UPDATE, optimizer_of
 
 from miue.bags import BagBatch, BagDataset, shuffled_batches
 from miue.methods import METHODS, Method
-from miue.model.build import build_method
-from miue.model.contract import DataContract
-from miue.model.recipe import Recipe
+from miue.model import DataContract, Recipe, build_method
 
 SHAPE = (28, 28, 1)
 BAGS = 500

@@ -15,8 +15,7 @@ import numpy as np
 from miue.bags import BagDataset, OodFlags, concatenate, hold_out
 from miue.common.seeds import derive_seed
 from miue.datasets.image_shifts import ImageShift, shifted_copies
-from miue.model.feature_scores import fit_distances
-from miue.model.model import Model
+from miue.model import Model, fit_distances
 from miue.pathology.stain_shifts import PARAMETERS, STRENGTHS, blurred
 from miue.predictions import Predictions, read_predictions
 from miue.training.train import train

@@ -37,10 +37,8 @@ from miue.common.errors import MiueError, StorageError
 from miue.common.extras import import_extra
 from miue.common.values import Option
 from miue.methods import Method
-from miue.model.build import build_method
-from miue.model.contract import DataContract
+from miue.model import DataContract, Recipe, build_method
 from miue.model.predict import predict
-from miue.model.recipe import Recipe
 from miue.networks import PRECISIONS, encoder_precision
 
 WIDTH, ATTENTION = 512, 256

@@ -31,12 +31,9 @@ import miue
 from miue.bags import BagDataset, Labels, OodFlags
 from miue.io.store import rows_sha256, write_tables
 from miue.methods import Method
-from miue.model import encoding
-from miue.model.build import build_method
-from miue.model.contract import DataContract
+from miue.model import DataContract, Recipe, build_method, encoding
 from miue.model.encoding import encode_in_chunks
 from miue.model.predict import predict
-from miue.model.recipe import Recipe
 
 WIDTH = 512
 REPETITIONS = 3

@@ -10,7 +10,7 @@ import numpy as np
 from miue.calibration import Calibration, calibrate, decide
 from miue.common.seeds import derive_seed
 from miue.evaluation import evaluate_decisions
-from miue.model.recipe import Recipe
+from miue.model import Recipe
 from miue.predictions import Predictions
 from papers.mirel.paths import Paths
 from papers.mirel.results import mean_and_std

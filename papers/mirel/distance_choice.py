@@ -16,7 +16,7 @@ from miue.bags import BagDataset
 from miue.common.tables import write_rows
 from miue.datasets.image_shifts import SHIFTS, ImageShift, shifted_copies
 from miue.evaluation import evaluate
-from miue.model.model import Model
+from miue.model import Model
 from miue.pathology.stain_shifts import blurred, draw_stain_change, stains_changed
 from miue.scores import DISTANCES
 from papers.mirel.nuclei.bags import nuclei_bags

@@ -18,7 +18,7 @@ from miue.common.text import ResultTable
 from miue.distributions.measures import MEASURES
 from miue.evaluation import evaluate
 from miue.methods import BAG_OF_ONE, RESIDUAL
-from miue.model.model import Model
+from miue.model import Model
 from miue.predictions import ERROR_PROBABILITY
 from papers.mirel.measured import Row, read_measured, write_measured
 from papers.mirel.paths import Paths

@@ -20,7 +20,7 @@ from miue.calibration.instance_thresholds import fit_instance_flags
 from miue.common.tables import write_rows
 from miue.evaluation.instances import flag_metrics
 from miue.methods import ATTENTION
-from miue.model.model import Model
+from miue.model import Model
 from miue.predictions import Predictions, read_predictions
 from papers.mirel.nuclei.bags import nuclei_bags
 from papers.mirel.nuclei.experiment import ENCODER, METHOD_SETUPS, OPTIONS, SETTINGS

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.values import Option
-from miue.model.recipe import Recipe
+from miue.model import Recipe
 from papers.mirel.versions import version_of
 
 PRESETS = "presets"  # the key of a table's rows

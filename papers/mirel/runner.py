@@ -20,7 +20,7 @@ from papers.mirel.stores import make_stores, store_of
 from papers.mirel.trained import with_distances
 
 if TYPE_CHECKING:
-    from miue.model.model import Model
+    from miue.model import Model
 
 
 def missing(names: Sequence[str], seeds: Sequence[int], paths: Paths) -> list[tuple[str, int]]:
@@ -75,9 +75,7 @@ def run_task(name: str, seed: int, device: str, source: str, work: str, results:
 def train_preset(name: str, seeds: Sequence[int], paths: Paths, device: str = "auto") -> list[Model]:
     """Train one preset with several seeds where that is not done."""
     from miue.settings import RunSettings
-    from miue.training.job import Job
-    from miue.training.run import Run
-    from miue.training.train import train_job
+    from miue.training import Job, Run, train_job
 
     chosen = _trained(preset(name))
     runs = {seed: paths.run(preset(name).trained_as or name, seed) for seed in seeds}

@@ -10,7 +10,7 @@ import torch
 from miue.bags import BagDataset, Segments, image_statistics
 from miue.common.seeds import derive_seed
 from miue.datasets.image_shifts import shifted_copies
-from miue.model.model import Model
+from miue.model import Model
 from miue.predictions import PredictionTable
 from miue.scores import DISTANCES, ImageStatistics, bag_distances
 from papers.mirel.nuclei.experiment import FOLDS, Fold, fold_of, train_fold

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from miue.bags import BagDataset
-from miue.model.feature_scores import DistanceLike, fit_distances
-from miue.model.model import Model
+from miue.model import DistanceLike, Model, fit_distances
 from papers.mirel.paths import Paths
 from papers.mirel.preset import preset
 from papers.mirel.stores import store_of

@@ -22,7 +22,7 @@ from miue.common.values import Option
 from miue.datasets.image_shifts import shifted_copies
 from miue.evaluation import evaluate
 from miue.methods import ATTENTION, BAG_OF_ONE, RESIDUAL
-from miue.model.model import Model
+from miue.model import Model
 from miue.pathology.stain_shifts import ALL_SHIFTS
 from papers.mirel.folds import CrossValidationFold, write_test_bags
 from papers.mirel.nuclei.bags import nuclei_bags

@@ -22,16 +22,22 @@ from miue.common.tasks import Shard, Task, run_tasks
 from miue.common.values import checked
 from miue.evaluation import evaluate
 from miue.io import Splits, write_splits
-from miue.model.recipe import Recipe
+from miue.model import Recipe
 from miue.predictions import read_predictions
 from miue.selection.summaries import FoldShares, Summaries, Summary, Value, summarize
 from miue.settings import RunSettings
-from miue.training.job import Job, handed_over, read_job
-from miue.training.notes import question_negative_class, warn_of_bags
-from miue.training.run import Run
-from miue.training.run_folder import changed_setting, changes
-from miue.training.trackers import check_trackers
-from miue.training.train import train_job
+from miue.training import (
+    Job,
+    Run,
+    changed_setting,
+    changes,
+    check_trackers,
+    handed_over,
+    question_negative_class,
+    read_job,
+    train_job,
+    warn_of_bags,
+)
 
 MARK = CROSS_VALIDATION.shown_by[0]
 

@@ -18,13 +18,10 @@ from miue.common.text import PrintsAsTable, ResultTable, bar
 from miue.common.values import checked
 from miue.evaluation import Auc
 from miue.evaluation.intervals import LEVEL
-from miue.model.part import PartLike, find_part
-from miue.model.recipe import Recipe
+from miue.model import PartLike, Recipe, find_part
 from miue.selection.mil_bags import MIL_TESTS
 from miue.settings import RunSettings, TrainSettings
-from miue.training.job import Job
-from miue.training.run import Run
-from miue.training.train import train_job
+from miue.training import Job, Run, train_job
 
 SETTINGS = {"max_epochs": 30, "learning_rate": 1e-3, "bags_per_update": 8, "lr_patience": 5, "stop_patience": 10}
 Pair = tuple[Auc, Auc]

@@ -21,14 +21,11 @@ from miue.common.values import checked
 from miue.distributions.measures import MEASURES
 from miue.evaluation.intervals import wide_shares
 from miue.io import Splits
-from miue.model.folder import SavedConfig, check_companions, read_config
-from miue.model.recipe import Recipe
-from miue.model.training_bags import PartsOfRun, parts_of_run
+from miue.model import PartsOfRun, Recipe, SavedConfig, check_companions, parts_of_run, read_config
 from miue.predictions import read_predictions
 from miue.selection.cross_validation import open_runs
 from miue.settings import RefitSettings, RunSettings
-from miue.training.job import Job
-from miue.training.run import Run
+from miue.training import Job, Run
 
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)
 EPOCHS = ("max_epochs", "stop_patience", "lr_patience")

@@ -24,15 +24,10 @@ from miue.common.errors import ConfigError, DataError
 from miue.common.text import plural
 from miue.common.user_warnings import warn_user
 from miue.common.values import Option, is_matrix
-from miue.model.feature_scores import DistanceLike
-from miue.model.model import Model
-from miue.model.part import PartLike
-from miue.model.recipe import Recipe
+from miue.model import DistanceLike, Model, PartLike, Recipe
 from miue.predictions import Predictions, PredictionTable, uncertainty_column
 from miue.settings import DEFAULT_DISTANCES, RunSettings, TrainingConfig
-from miue.training.job import Job
-from miue.training.run import Run
-from miue.training.train import train_job
+from miue.training import Job, Run, train_job
 
 SETTINGS = tuple(name for name in TrainingConfig.model_fields if name != "seed")
 """Parameters that are fields of ``TrainingConfig``."""

@@ -1,1 +1,24 @@
-"""Training on Lightning: batches, criterion, checkpoints that hold no code, and the fit itself."""
+"""Training on Lightning: a job is trained in a run; what other packages use of it."""
+
+from __future__ import annotations
+
+from miue.training.job import Job, handed_over, read_job
+from miue.training.notes import question_negative_class, warn_of_bags
+from miue.training.run import Run
+from miue.training.run_folder import changed_setting, changes
+from miue.training.trackers import check_trackers
+from miue.training.train import train_job, train_seeds
+
+__all__ = [
+    "Job",
+    "Run",
+    "changed_setting",
+    "changes",
+    "check_trackers",
+    "handed_over",
+    "question_negative_class",
+    "read_job",
+    "train_job",
+    "train_seeds",
+    "warn_of_bags",
+]

@@ -28,7 +28,7 @@ from miue.common.errors import ConfigError
 from miue.common.nested import read_nested
 from miue.common.processes import is_training_of_slurm
 from miue.methods import Method
-from miue.model.predict import BATCH_INSTANCES
+from miue.model import BATCH_INSTANCES
 from miue.networks import encoder_precision, seeded
 from miue.settings import TrainingConfig
 from miue.training.callbacks import EpochLog, EpochProgress, ReportsShare, StopAfterBatch, interrupts_after_batches

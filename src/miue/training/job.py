@@ -17,11 +17,15 @@ from miue.common.files import make_folder
 from miue.common.nested import write_nested
 from miue.common.values import Option
 from miue.io import Splits, describe_bags, find_bags_again, read_handed_over
-from miue.model.build import check_saveable
-from miue.model.config import ModelConfig
-from miue.model.contract import DataContract
-from miue.model.feature_scores import check_statistics, find_distances, part_of_distance
-from miue.model.recipe import Recipe
+from miue.model import (
+    DataContract,
+    ModelConfig,
+    Recipe,
+    check_saveable,
+    check_statistics,
+    find_distances,
+    part_of_distance,
+)
 from miue.settings import RunSettings, TrainingConfig
 from miue.training.run import Run
 from miue.training.sets import check_instance_classes, training_sets

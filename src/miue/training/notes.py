@@ -10,7 +10,7 @@ from miue.bags.dataset import BagDataset
 from miue.common.errors import first_few
 from miue.common.text import plural, say
 from miue.common.user_warnings import warn_user
-from miue.model.recipe import Recipe
+from miue.model import Recipe
 from miue.training.job import Job
 
 USED = ("train", "validation")

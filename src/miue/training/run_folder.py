@@ -11,8 +11,7 @@ from miue.common.files import make_folder, read_json, remove, remove_temporaries
 from miue.common.folder_kinds import MODEL, UNFINISHED_RUN, FolderKind
 from miue.common.outputs import refuse_taken
 from miue.common.user_warnings import warn_user
-from miue.model.folder import MODEL_FILES
-from miue.model.model import Model
+from miue.model import MODEL_FILES, Model
 from miue.training.checkpoints import LAST, epochs_in
 
 IfExists = Literal["refuse", "resume", "overwrite"]

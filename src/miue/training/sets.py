@@ -10,8 +10,8 @@ from miue.bags.drawing import count_units, group_by_patient, hold_out
 from miue.bags.frames import check_feature_order
 from miue.common.errors import DataError, first_few
 from miue.common.text import plural
-from miue.io.splits import check_patients
-from miue.model.training_bags import TrainingBags
+from miue.io import check_patients
+from miue.model import TrainingBags
 from miue.settings import TrainingConfig
 
 

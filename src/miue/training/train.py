@@ -32,14 +32,17 @@ from miue.common.torch_state import own_torch_state
 from miue.common.values import checked
 from miue.io import write_splits
 from miue.methods import Method
-from miue.model.build import build_method, member_seeds
-from miue.model.feature_scores import fit_distances
-from miue.model.folder import read_config
-from miue.model.model import Model
-from miue.model.part import PartLike
-from miue.model.predict import BATCH_INSTANCES
-from miue.model.recipe import Recipe
-from miue.model.training_bags import TrainingBags
+from miue.model import (
+    BATCH_INSTANCES,
+    Model,
+    PartLike,
+    Recipe,
+    TrainingBags,
+    build_method,
+    fit_distances,
+    member_seeds,
+    read_config,
+)
 from miue.networks import say_if_slow
 from miue.predictions import TrainingRecord
 from miue.scores import FeatureDistance

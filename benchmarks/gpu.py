@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from miue.bags import BagBatch, BagDataset, shuffled_batches
 from miue.common.devices import torch_device
-from miue.common.double_precision import has_double
+from miue.common.tensors import has_double
 from miue.datasets.mnist import mnist_bags
 from miue.methods import Method
 from miue.model import DataContract, Recipe, build_method, fit_distances

@@ -33,8 +33,7 @@ from torch import Tensor, nn
 
 from miue.bags import BagDataset, shuffled_batches
 from miue.common.devices import has_bfloat16
-from miue.common.errors import MiueError, StorageError
-from miue.common.extras import import_extra
+from miue.common.errors import MiueError, StorageError, import_extra
 from miue.common.values import Option
 from miue.methods import Method
 from miue.model import DataContract, Recipe, build_method

@@ -20,7 +20,7 @@ from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from miue.bags import BagDataset
-from miue.common import double_precision
+from miue.common import tensors
 from miue.methods import METHODS
 from miue.model import feature_scores
 from miue.model import predict as prediction
@@ -38,7 +38,7 @@ class OnDevice(Tensor):
 
     @staticmethod
     def __new__(cls, held: Tensor) -> OnDevice:
-        if held.dtype == torch.float64 and NAME in double_precision.WITHOUT_DOUBLE:
+        if held.dtype == torch.float64 and NAME in tensors.WITHOUT_DOUBLE:
             raise TypeError("the device has no float64")
         made: OnDevice = Tensor._make_wrapper_subclass(
             cls,
@@ -141,7 +141,7 @@ def compare(bags: BagDataset, encoder: str, network: str, method: str) -> int:
     here = list(results(bags, encoder, network, method, "cpu"))
     kinds: list[set[str]] = [set(), {NAME}] if network == "attention" else [set()]
     for without_double in kinds:
-        with patch.object(double_precision, "WITHOUT_DOUBLE", without_double), Everywhere():
+        with patch.object(tensors, "WITHOUT_DOUBLE", without_double), Everywhere():
             there = list(results(bags, encoder, network, method, NAME))
         for (name, value), (also, expected) in zip(there, here, strict=True):
             assert name == also

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from miue.common.digests import FILES, sealed
 from miue.common.files import file_sha256
+from miue.common.records import FILES, sealed
 from miue.common.tables import read_columns
 from miue.predictions.decode import TEXT
 from miue.predictions.folder import LOCKED, columns_sha256

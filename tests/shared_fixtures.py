@@ -104,7 +104,7 @@ def saved_slides(two_slides: Predictions, tmp_path: Path) -> Path:
 @pytest.fixture
 def small_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
     """The figures' library is 5 MB, which a report that is not drawn can do without."""
-    monkeypatch.setattr("miue.common.page._plotly", lambda: "var Plotly = {};")
+    monkeypatch.setattr("miue.common.text._plotly", lambda: "var Plotly = {};")
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from typer.testing import CliRunner
 import miue
 from miue.bags import Labels
 from miue.cli.app import app
-from miue.common.digests import is_sealed, sealed
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.files import write_json
+from miue.common.records import is_sealed, sealed
 from miue.common.tables import read_rows, read_text_columns
 from miue.io import Splits, make_folds
 from miue.model.recipe import Recipe

@@ -30,8 +30,8 @@ from miue.calibration.deferral import Deferral
 from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.prediction_sets import PredictionSets
 from miue.calibration.scaling import Scaling
-from miue.common.digests import sealed
 from miue.common.errors import DataError, ModelError, StorageError
+from miue.common.records import sealed
 from miue.evaluation import DecisionEvaluation, evaluate, evaluate_decisions
 from miue.predictions import Predictions, Provenance, read_predictions
 

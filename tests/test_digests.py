@@ -15,8 +15,8 @@ import pytest
 from commands import fail, run
 
 import miue
-from miue.common.digests import read_sealed, sealed
 from miue.common.errors import MiueError, StorageError
+from miue.common.records import read_sealed, sealed
 
 SIZES = np.random.default_rng(0).integers(2, 8, 60)
 LOADED = (

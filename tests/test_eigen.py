@@ -11,7 +11,7 @@ from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
 import miue
 from miue.bags import BagDataset
-from miue.common.eigen import symmetric_eigen
+from miue.common.tensors import symmetric_eigen
 from miue.scores.principal_components import principal_components
 
 LARGEST_WITHOUT_DIVISION = 25  # of which LAPACK's divide and conquer is QR iteration

@@ -21,8 +21,8 @@ from sklearn.preprocessing import StandardScaler
 import miue
 from miue.bags import BagDataset, Labels, OodFlags
 from miue.calibration import Goals
-from miue.common.digests import sealed
 from miue.common.errors import ConfigError, DataError, StorageError
+from miue.common.records import sealed
 from miue.distributions import Categorical
 from miue.methods import METHODS
 from miue.model.calibrate import calibrate_model

@@ -17,7 +17,7 @@ from made_bags import separable_bags
 
 import miue
 from miue.cli import main
-from miue.common.interrupts import RAISED, interrupts_raised
+from miue.common.processes import RAISED, interrupts_raised
 from miue.io import write_store
 
 INTERRUPTIBLE = (

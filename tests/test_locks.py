@@ -20,7 +20,7 @@ import miue
 from miue.common.errors import StorageError
 from miue.common.files import atomic_file, atomic_folder
 from miue.common.folder_kinds import PREDICTIONS
-from miue.common.locks import locked
+from miue.common.outputs import locked
 from miue.common.tasks import Task, run_tasks
 from miue.io import make_folds, pack
 from miue.model.recipe import Recipe
@@ -29,7 +29,7 @@ from miue.selection import cross_validate
 HOLD = """
 import sys, time
 from pathlib import Path
-from miue.common.locks import locked
+from miue.common.outputs import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

@@ -16,8 +16,7 @@ from commands import fail
 from made_bags import separable_bags
 
 import miue
-from miue.common.errors import DataError
-from miue.common.memory import memory_shortage
+from miue.common.errors import DataError, memory_shortage
 from miue.common.tasks import Task
 from miue.common.tasks.task import answer
 from miue.io import write_store

@@ -21,7 +21,7 @@ from made_images import bright_bags
 from torch import nn
 
 import miue
-from miue.common import user_warnings
+from miue.common import text
 from miue.common.errors import DataError, ModelError
 from miue.io import load_bags
 
@@ -372,7 +372,7 @@ def test_features_of_another_extractor_are_warned_of(tmp_path: Path, through_sto
 def test_images_of_another_scale_are_refused_or_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A network takes bytes as numbers from 0 to 1, and numbers as they are."""
     checks = {"shape_checks", "jaxtyping", "beartype"}  # of the tests
-    monkeypatch.setattr(user_warnings, "PASSED_OVER", user_warnings.PASSED_OVER | checks)
+    monkeypatch.setattr(text, "PASSED_OVER", text.PASSED_OVER | checks)
     of_bytes = bright_bags()
     pixels = np.asarray(of_bytes.instances, np.float32)
     of_255, of_1 = replace(of_bytes, instances=pixels), replace(of_bytes, instances=pixels / 255)

@@ -19,8 +19,8 @@ from made_bags import separable_bags
 from safetensors.numpy import load_file
 
 import miue
+from miue.common.devices import training_rank
 from miue.common.errors import ConfigError
-from miue.common.processes import training_rank
 
 OPTIONS = ("--encoder", "mlp", "--set", "encoder.width=16", "--set", "bags_per_update=7", "--device", "cpu")
 PROCESSES = [sys.executable, "-m", "miue", "train"]

@@ -20,7 +20,7 @@ from miue.bags import Labels
 from miue.calibration import CalibrationBags, DeferralGoal, FalseAlarmGoal, PredictionSetGoal, calibrate, decide
 from miue.cli import app
 from miue.common.errors import DataError, MiueError
-from miue.common.page import json_in_html
+from miue.common.text import json_in_html
 from miue.evaluation import evaluate
 from miue.evaluation.metrics import NO_LABEL
 from miue.io import write_store

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from miue.common.threads import in_threads
+from miue.common.devices import in_threads
 
 
 @pytest.fixture(params=[1, 3])

@@ -13,7 +13,7 @@ import torch
 from made_bags import separable_bags
 
 import miue
-from miue.common.torch_state import own_torch_state
+from miue.common.tensors import own_torch_state
 
 BAGS, NEW = separable_bags(20), separable_bags(12, seed=1)
 

@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 import miue
 from miue.bags import BagDataset, Labels, OodFlags, ordered_batches, shuffled_batches
 from miue.common.errors import ConfigError, DataError, StorageError
-from miue.common.nested import read_nested, write_nested
+from miue.common.tensors import read_nested, write_nested
 from miue.model.recipe import settings_by_size
 from miue.model.training_bags import parts_of_run
 from miue.settings import TrainingConfig

@@ -24,9 +24,8 @@ from miue.bags import BagDataset, Coords, OodFlags
 from miue.cli.predictions import read_given
 from miue.common.errors import DataError, StorageError
 from miue.common.files import file_sha256, read_json
-from miue.common.nested import read_nested
 from miue.common.tables import read_columns, read_header, read_text_columns
-from miue.common.weights import read_tensors
+from miue.common.tensors import read_nested, read_tensors
 from miue.datasets.mnist import mnist_bags
 from miue.datasets.musk import musk_bags
 from miue.io import read_splits, read_store, write_store

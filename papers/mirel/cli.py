@@ -29,8 +29,8 @@ from papers.mirel.options import (
 )
 
 if TYPE_CHECKING:
-    from miue.common.settings import DeviceSettings
-    from miue.common.tasks.settings import ComputeSettings
+    from miue.common.tasks.executor import ComputeSettings
+    from miue.common.values import DeviceSettings
 
 app = typer.Typer(
     name="papers.mirel",
@@ -68,7 +68,7 @@ def list_tables(results: Results = RESULTS, seeds: Seeds = ALL_SEEDS) -> None:
 
 
 @app.command("run", cls=Command)
-@takes_settings(compute="miue.common.tasks.settings:ComputeSettings")
+@takes_settings(compute="miue.common.tasks.executor:ComputeSettings")
 def run(
     name: Annotated[str, typer.Argument(help="A table, or a preset such as mnist/abmil-mirel.")],
     source: Source = DATA,
@@ -93,7 +93,7 @@ def run(
 
 
 @app.command("figure", cls=Command)
-@takes_settings(compute="miue.common.settings:DeviceSettings")
+@takes_settings(compute="miue.common.values:DeviceSettings")
 def figure(
     name: Annotated[str, typer.Argument(help="A figure, list for their names, or all.")],
     source: Source = DATA,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from miue.common.locks import locked
+from miue.common.outputs import locked
 from miue.common.tasks import LOCAL, Executor, Task, run_tasks
 from miue.evaluation import evaluate
 from papers.mirel.paths import Paths

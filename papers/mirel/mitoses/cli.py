@@ -29,7 +29,7 @@ from papers.mirel.options import (
 )
 
 if TYPE_CHECKING:
-    from miue.common.tasks.settings import ComputeSettings
+    from miue.common.tasks.executor import ComputeSettings
 
 mitoses_app = typer.Typer(
     help="Train on slides of one scanner and test on those of two others: mitoses of breast cancer.",
@@ -56,7 +56,7 @@ def mitoses_make(out: Out, source: Source = DATA, overwrite: Overwrite = False) 
 
 
 @mitoses_app.command("run", cls=Command)
-@takes_settings(compute="miue.common.tasks.settings:ComputeSettings")
+@takes_settings(compute="miue.common.tasks.executor:ComputeSettings")
 def mitoses_run(
     source: Source = DATA,
     results: Results = RESULTS,

@@ -28,8 +28,8 @@ from papers.mirel.options import (
 )
 
 if TYPE_CHECKING:
-    from miue.common.settings import DeviceSettings
-    from miue.common.tasks.settings import ComputeSettings
+    from miue.common.tasks.executor import ComputeSettings
+    from miue.common.values import DeviceSettings
 
 nuclei_app = typer.Typer(
     help="Cross-validate on nuclei-bags: real histology, the truth of every instance, and shifts.",
@@ -55,7 +55,7 @@ def nuclei_make(out: Out, source: Source = DATA, overwrite: Overwrite = False) -
 
 
 @nuclei_app.command("run", cls=Command)
-@takes_settings(compute="miue.common.tasks.settings:ComputeSettings")
+@takes_settings(compute="miue.common.tasks.executor:ComputeSettings")
 def nuclei_run(
     source: Source = DATA,
     results: Results = RESULTS,
@@ -78,7 +78,7 @@ def nuclei_run(
 
 
 @nuclei_app.command("detect-shifts", cls=Command)
-@takes_settings(compute="miue.common.settings:DeviceSettings")
+@takes_settings(compute="miue.common.values:DeviceSettings")
 def nuclei_detect_shifts(
     source: Source = DATA,
     results: Results = RESULTS,

@@ -10,7 +10,7 @@ import numpy as np
 from miue.bags.dataset import BagDataset
 from miue.bags.known import Coords, Labels, OodFlags
 from miue.common.errors import MiueError, first_few
-from miue.common.user_warnings import warn_user
+from miue.common.text import warn_user
 
 SAMPLED_BAGS = 1000
 MOST_COPIES = 4

@@ -18,9 +18,8 @@ from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.instance_flags import InstanceFlags, describe_negative_class
 from miue.calibration.prediction_sets import PredictionSets
 from miue.calibration.scaling import Scaling
-from miue.common.digests import list_in_model
 from miue.common.errors import first_few
-from miue.common.json_record import JsonFormat
+from miue.common.records import JsonFormat, list_in_model
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import checked
 from miue.predictions import Provenance

@@ -17,9 +17,8 @@ from typer import Typer
 
 from miue.cli.app import app
 from miue.cli.flags import Interrupted
-from miue.common.errors import NO_ROOM, ConfigError, MiueError, StorageError, not_stated
-from miue.common.interrupts import interrupts_raised
-from miue.common.memory import memory_shortage
+from miue.common.errors import NO_ROOM, ConfigError, MiueError, StorageError, memory_shortage, not_stated
+from miue.common.processes import interrupts_raised
 
 _formatwarning = warnings.formatwarning
 

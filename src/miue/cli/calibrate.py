@@ -82,7 +82,7 @@ def calibrate(
     """
     from miue.calibration import CalibrationBags, Goals
     from miue.calibration import calibrate as calibrate_on
-    from miue.common.locks import locked
+    from miue.common.outputs import locked
 
     if out is not None:
         refuse_existing(out, overwrite=overwrite)

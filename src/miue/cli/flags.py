@@ -18,11 +18,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from miue.common.errors import ConfigError, MiueError, not_readable
-from miue.common.interrupts import RAISED
+from miue.common.processes import RAISED
 
 if TYPE_CHECKING:
-    from miue.common.settings import Settings
-    from miue.common.values import Option
+    from miue.common.values import Option, Settings
 
 MANY = "Repeat it, or separate values by commas."
 OTHER_FLAGS = {

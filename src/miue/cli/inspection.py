@@ -313,7 +313,7 @@ def _describe_run(path: Path) -> dict[str, Any]:
     if (path / "log.csv").exists():
         description |= _logged(path / "log.csv")
     if (path / "checkpoints" / "last.safetensors").exists():
-        from miue.common.nested import read_nested
+        from miue.common.tensors import read_nested
 
         read_nested(path / "checkpoints" / "last.safetensors")  # damage is named before a resume meets it
     return description

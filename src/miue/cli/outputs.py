@@ -19,7 +19,7 @@ def locks_out(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def wrapped(**given: Any) -> None:
-        from miue.common.locks import locked
+        from miue.common.outputs import locked
 
         with nullcontext() if given["out"] is None else locked(given["out"]):
             command(**given)

@@ -152,7 +152,7 @@ def for_each_slide(
         StorageError: a file that is there was made otherwise.
     """
     from miue.common.files import remove_temporaries
-    from miue.common.locks import locked, remove_left_lock
+    from miue.common.outputs import locked, remove_left_lock
     from miue.common.tasks import Task, run_tasks
     from miue.pathology.tile_files import refuse_other_file
 

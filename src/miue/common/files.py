@@ -25,8 +25,7 @@ from miue.common.errors import (
     not_stated,
 )
 from miue.common.folder_kinds import FolderKind
-from miue.common.locks import discard, locked, temporaries
-from miue.common.outputs import refuse_existing, refuse_taken
+from miue.common.outputs import discard, locked, refuse_existing, refuse_taken, temporaries
 
 
 @contextmanager

@@ -1,74 +1,66 @@
-"""Which of several processes of one training this is, and what they share."""
+"""Child processes, and signals that interrupt a program."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-
-import torch
-from torch import Tensor, distributed
-from torch.nn import Parameter
-
-RANK_VARIABLES = ("RANK", "LOCAL_RANK")
-"""Set by torchrun and by Lightning for the processes that it starts, in the order of precedence."""
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
 
 
-def training_rank(processes: int) -> int:
-    """Return the number of this process among ``processes`` of one training, 0 for the first or the only one.
+def child_environment(threads: int) -> dict[str, str]:
+    """Return the environment of a Python process that imports what this one can, with so many threads."""
+    folders = [folder or os.getcwd() for folder in sys.path]  # noqa: PTH109
+    limits = {f"{library}_NUM_THREADS": str(threads) for library in ("OMP", "OPENBLAS", "MKL")}
+    return {**os.environ, **limits, "PYTHONPATH": os.pathsep.join(folders)}
 
-    >>> training_rank(1)
-    0
+
+def describe_exit(status: int) -> str:
+    """Return how a process ended.
+
+    >>> describe_exit(-9), describe_exit(3)
+    ('signal SIGKILL', 'exit status 3')
     """
-    if processes == 1:
-        return 0
-    if _several_processes():
-        return distributed.get_rank()
-    names = [*RANK_VARIABLES, *(["SLURM_PROCID"] if is_training_of_slurm(processes) else [])]
-    return next((int(os.environ[name]) for name in names if name in os.environ), 0)
+    names = {int(number): number.name for number in signal.Signals}
+    return f"signal {names.get(-status, -status)}" if status < 0 else f"exit status {status}"
 
 
-def is_training_of_slurm(processes: int) -> bool:
-    """Return whether srun started as many tasks as a training has processes, of which this is one."""
-    tasks = os.environ.get("SLURM_NTASKS")
-    return processes > 1 and tasks == str(processes) and "SLURM_STEP_ID" in os.environ
+class Terminated(KeyboardInterrupt):
+    """An interrupt by SIGTERM."""
 
 
-def sum_over_processes(values: Sequence[float]) -> list[float]:
-    """Return the sum of each value over all processes of this training; the values themselves where it is one."""
-    if not _several_processes():
-        return list(values)
-    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
-    total = torch.tensor(values, dtype=torch.float64, device=device)
-    distributed.all_reduce(total)
-    result: list[float] = total.tolist()
-    return result
+class HungUp(KeyboardInterrupt):
+    """An interrupt by SIGHUP, whose terminal or connection was closed."""
 
 
-def average_gradients(parameters: Iterable[Parameter]) -> None:
-    """Replace each gradient by its mean over all processes of this training.
-
-    A parameter without a gradient here counts as zero, and gets one if another process has one. The attention has
-    none where all bags of a process hold one instance.
-    """
-    if not _several_processes():
-        return
-    trained = [p for p in parameters if p.requires_grad]
-    has_gradient = torch.tensor([float(p.grad is not None) for p in trained], device=trained[0].device)
-    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
-    total = torch.cat([has_gradient, *(gradient.reshape(-1) for gradient in gradients)])
-    distributed.all_reduce(total)
-    had, *means = total.div_(distributed.get_world_size()).split([len(trained), *(p.numel() for p in trained)])
-    for anywhere, parameter, gradient, mean in zip(had.tolist(), trained, gradients, means, strict=True):
-        if anywhere:
-            parameter.grad = gradient.copy_(mean.reshape(gradient.shape))
+RAISED: dict[int, type[KeyboardInterrupt]] = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
+"""Signals that interrupt a command, and what each raises."""
+if hasattr(signal, "SIGHUP"):  # not on Windows
+    RAISED[signal.SIGHUP] = HungUp
 
 
-def take_from_first(tensors: Iterable[Tensor]) -> None:
-    """Replace each tensor by that of the first process of this training."""
-    if _several_processes():
-        for tensor in tensors:
-            distributed.broadcast(tensor, src=0)
+def raise_interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """Raise the interrupt of a signal; a handler."""
+    raise RAISED[number]
 
 
-def _several_processes() -> bool:
-    return distributed.is_available() and distributed.is_initialized()
+def raises_interrupts(handler: object) -> bool:
+    """Return whether a handler raises ``KeyboardInterrupt``, as Python's own of SIGINT and that above do."""
+    return handler in (signal.default_int_handler, raise_interrupt)
+
+
+@contextmanager
+def interrupts_raised() -> Iterator[None]:
+    """Raise an interrupt within the block where a signal would end the process; one that is ignored stays so."""
+    ends = [number for number in RAISED if signal.getsignal(number) == signal.SIG_DFL]
+    for number in ends:
+        signal.signal(number, raise_interrupt)
+    try:
+        yield
+    finally:
+        for number in ends:
+            if signal.getsignal(number) is raise_interrupt:
+                signal.signal(number, signal.SIG_DFL)

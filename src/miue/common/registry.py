@@ -9,7 +9,7 @@ from re import fullmatch
 from typing import Any, Generic, TypeVar, overload
 
 from miue.common.errors import ConfigError, unknown_name
-from miue.common.user_warnings import warn_user
+from miue.common.text import warn_user
 
 P = TypeVar("P")
 Q = TypeVar("Q")

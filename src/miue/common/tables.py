@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
-from miue.common.claims import can_hold
+from miue.common.array_files import can_hold
 from miue.common.csv_text import DECIMAL_COMMA, not_text, open_text, read_text_start
 from miue.common.errors import DataError, StorageError, first_few, first_repeated, lacking, not_readable
 from miue.common.files import atomic_file, open_file

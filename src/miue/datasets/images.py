@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
+from miue.common.array_files import load_numpy
 from miue.common.errors import DataError, StorageError, not_readable, unknown_name
 from miue.common.files import open_file
-from miue.common.numpy_files import load_numpy
 from miue.datasets.drawing import Pool
 from miue.io.formats.numpy_files import UNREADABLE, read_member_header
 

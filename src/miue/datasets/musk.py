@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags import BagDataset
+from miue.common.array_files import load_numpy
 from miue.common.errors import DataError, not_readable
 from miue.common.files import open_file
-from miue.common.numpy_files import load_numpy
 from miue.datasets.images import Archive
 from miue.io.formats import UNREADABLE, to_texts
 

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from miue.common.double_precision import in_double
 from miue.common.errors import DataError
+from miue.common.tensors import in_double
 from miue.distributions.base import PredictiveDistribution
 
 SUM_TO_ONE = "values of at least 0 that sum to 1"

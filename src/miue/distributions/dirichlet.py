@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from miue.common.double_precision import in_double
 from miue.common.errors import DataError
+from miue.common.tensors import in_double
 from miue.distributions.base import PredictiveDistribution, add_columns, in_any_order, sum_classes
 from miue.distributions.special import (
     SERIES_FROM,

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from miue.common.double_precision import in_double
+from miue.common.tensors import in_double
 from miue.distributions.draws import Draws
 
 NODES = 512  # of the trapezoidal rule for two classes

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from miue.calibration import describe_negative_class
-from miue.common.errors import ConfigError
-from miue.common.extras import import_extra
+from miue.common.errors import ConfigError, import_extra
 from miue.common.text import PrintsAsTable, ResultTable
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.instances import FlagEvaluation, applied_negative_class

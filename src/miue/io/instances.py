@@ -15,7 +15,7 @@ from torch import Tensor
 from miue.bags import BagDataset, Coords, InstanceArray, Labels, OodFlags
 from miue.bags.arrays import ChainedInstances, PartedInstances, row_spans
 from miue.common.errors import SAME_FILES, cannot_write, not_shared, not_stated
-from miue.common.nested import read_nested
+from miue.common.tensors import read_nested
 from miue.io.formats.base import bag_error, ending_of, files_below, takes_folders
 from miue.io.formats.child import read_rows
 from miue.io.formats.images import image_files

@@ -28,8 +28,7 @@ from miue.common.errors import (
 )
 from miue.common.files import atomic_file, atomic_folder, read_json, remove_temporaries, write_json
 from miue.common.folder_kinds import STORE
-from miue.common.locks import locked
-from miue.common.outputs import refuse_existing
+from miue.common.outputs import locked, refuse_existing
 from miue.common.tables import write_rows
 from miue.common.text import tracked
 from miue.io.formats.numpy_files import UNREADABLE, array_header, bytes_of

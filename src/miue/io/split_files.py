@@ -13,9 +13,9 @@ from miue.bags import BagDataset
 from miue.bags.cells import known_text
 from miue.bags.columns import PATIENT_COLUMNS, SPLIT_NAMES, lower_case, read_splits_column
 from miue.bags.names import match_names, named_twice, strip_endings
+from miue.common.array_files import load_numpy
 from miue.common.errors import ConfigError, DataError, first_few, missing_column, not_a_folder, not_readable
 from miue.common.files import open_file
-from miue.common.numpy_files import load_numpy
 from miue.common.tables import read_text_columns, write_rows
 from miue.common.text import plural
 from miue.io.columns import find_column

@@ -31,7 +31,6 @@ from miue.bags.arrays import check_bag, check_ids
 from miue.bags.classes import ClassNames
 from miue.bags.columns import split_name, whole_numbers
 from miue.bags.names import how_to_pass
-from miue.common.digests import FILES, check_files, list_files, read_sealed, sealed
 from miue.common.errors import (
     StorageError,
     first_few,
@@ -45,6 +44,7 @@ from miue.common.errors import (
 )
 from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import STORE
+from miue.common.records import FILES, check_files, list_files, read_sealed, sealed
 from miue.common.tables import read_text_columns, write_table
 from miue.common.text import tracked
 from miue.common.values import checked

@@ -12,9 +12,9 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from miue.bags import BagBatch, Segments, per_instance, segment_max
-from miue.common.double_precision import in_double
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.returned import class_name, refusing_changes
+from miue.common.tensors import in_double
 from miue.common.values import Option
 from miue.distributions import Categorical, Draws, PredictiveDistribution
 from miue.methods.returned import check_attention, check_distribution, check_projection, check_scores

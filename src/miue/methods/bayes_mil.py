@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, softplus
 
 from miue.bags import BagBatch, Segments, per_instance, segment_softmax, segment_sum, segment_weighted_sum
-from miue.common.double_precision import in_double
 from miue.common.errors import ConfigError
 from miue.common.returned import class_name
+from miue.common.tensors import in_double
 from miue.common.values import Width
 from miue.distributions import Categorical
 from miue.methods.base import ATTENTION, BAG_OF_ONE, BatchPrediction, Method

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from miue.bags import BagBatch, Segments, per_instance, segment_mean
-from miue.common.double_precision import in_double
 from miue.common.errors import out_of_range
+from miue.common.tensors import in_double
 from miue.distributions import Dirichlet, PredictiveDistribution
 from miue.evidence import clamped_exponential
 from miue.evidence.losses import kl_penalty, squared_error

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from miue.bags import BagBatch
-from miue.common.double_precision import in_double
 from miue.common.errors import out_of_range, unknown_name
+from miue.common.tensors import in_double
 from miue.distributions import Dirichlet, PredictiveDistribution
 from miue.evidence import ACTIVATIONS, to_alpha
 from miue.evidence.losses import EvidentialLoss

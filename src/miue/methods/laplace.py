@@ -10,9 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from miue.bags import BagBatch
-from miue.common.double_precision import in_double
-from miue.common.eigen import symmetric_eigen
 from miue.common.errors import ConfigError, out_of_range
+from miue.common.tensors import in_double, symmetric_eigen
 from miue.distributions import PredictiveDistribution
 from miue.distributions.gaussian_logits import contrast_basis, softmax_of_gaussian
 from miue.methods.softmax import EmbeddingMethod

@@ -11,10 +11,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from miue.bags.segments import BagBatch, Segments, per_instance
-from miue.common.double_precision import in_double
-from miue.common.eigen import symmetric_eigen
 from miue.common.errors import ConfigError
 from miue.common.returned import class_name
+from miue.common.tensors import in_double, symmetric_eigen
 from miue.common.values import Width
 from miue.distributions import PredictiveDistribution
 from miue.distributions.gaussian_logits import contrast_basis, softmax_of_gaussian

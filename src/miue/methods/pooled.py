@@ -12,9 +12,9 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from miue.bags import BagBatch
-from miue.common.double_precision import in_double
 from miue.common.errors import ConfigError, out_of_range
 from miue.common.returned import class_name
+from miue.common.tensors import in_double
 from miue.common.values import Width
 from miue.distributions import Categorical, Draws, PredictiveDistribution
 from miue.methods.base import BAG_OF_ONE

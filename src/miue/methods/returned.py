@@ -9,9 +9,9 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from miue.bags import Segments, segment_sum
-from miue.common.double_precision import in_double
 from miue.common.errors import DataError, ModelError
 from miue.common.returned import class_name, describe_returned
+from miue.common.tensors import in_double
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.networks import MILNetwork, Projection, Scores
 

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from miue.bags import BagBatch
-from miue.common.double_precision import in_double
-from miue.common.eigen import symmetric_eigen
 from miue.common.errors import out_of_range
+from miue.common.tensors import in_double, symmetric_eigen
 from miue.common.values import Width
 from miue.distributions import PredictiveDistribution
 from miue.distributions.gaussian_logits import contrast_basis, softmax_of_gaussian

@@ -15,7 +15,7 @@ from torch import nn
 from miue.common.errors import ConfigError
 from miue.common.returned import class_name
 from miue.common.seeds import derive_seed
-from miue.common.torch_state import own_torch_state
+from miue.common.tensors import own_torch_state
 from miue.methods import DeepEnsemble, Method
 from miue.model.config import KINDS, ModelConfig
 from miue.model.contract import DataContract

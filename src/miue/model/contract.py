@@ -12,7 +12,7 @@ from miue.bags import BagDataset, advise_on_shape, kind_of_pixels
 from miue.bags.classes import ClassNames, names_or_numbers
 from miue.bags.frames import describe_difference, is_reordered
 from miue.common.errors import ModelError, first_few
-from miue.common.user_warnings import warn_user
+from miue.common.text import warn_user
 
 LARGEST_SIDE = 1 << 24
 """No feature is wider and no image larger; what a damaged config claims beyond it is refused."""

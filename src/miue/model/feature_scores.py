@@ -12,9 +12,9 @@ from torch import Tensor
 
 from miue.bags import BagBatch, BagDataset, Segments, kind_of_pixels, ordered_batches, per_instance
 from miue.common.devices import evaluated_on, torch_device
-from miue.common.double_precision import has_double
 from miue.common.errors import ConfigError, DataError
 from miue.common.seeds import derive_seed
+from miue.common.tensors import has_double
 from miue.distributions.measures import MEASURES
 from miue.methods import Method
 from miue.model.encoding import encode_in_chunks

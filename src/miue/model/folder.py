@@ -11,9 +11,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from miue.calibration import CALIBRATION
-from miue.common.digests import MODEL_FORMAT, check_files, read_sealed
 from miue.common.errors import ConfigError, ModelError, StorageError, first_few, folder_name, not_readable
-from miue.common.user_warnings import warn_user
+from miue.common.records import MODEL_FORMAT, check_files, read_sealed
+from miue.common.text import warn_user
 from miue.methods import Method
 from miue.model.build import build_method, weight_shapes
 from miue.model.config import ModelConfig

@@ -13,12 +13,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from miue.common.digests import FILES, sealed
-from miue.common.errors import ConfigError, MiueError, ModelError, StorageError, cannot_write, no_room_behind
-from miue.common.extras import import_extra
+from miue.common.errors import (
+    ConfigError,
+    MiueError,
+    ModelError,
+    StorageError,
+    cannot_write,
+    import_extra,
+    no_room_behind,
+)
 from miue.common.files import atomic_file, atomic_folder, file_sha256, json_text, read_json
 from miue.common.folder_kinds import MODEL
 from miue.common.outputs import refuse_existing
+from miue.common.records import FILES, sealed
 from miue.common.text import escape_markdown, plural
 from miue.common.values import checked
 from miue.distributions.measures import MEASURES

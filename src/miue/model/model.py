@@ -15,15 +15,14 @@ from torch import Tensor
 
 from miue.bags import BagDataset, LabelSequence
 from miue.calibration import CALIBRATION, Calibration, decide
-from miue.common.digests import FILES, MODEL_FORMAT, list_files, sealed
 from miue.common.errors import DataError, first_few
 from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import MODEL
+from miue.common.records import FILES, MODEL_FORMAT, list_files, sealed
 from miue.common.tasks import Shard
+from miue.common.tensors import copy_weights, own_torch_state, write_tensors
 from miue.common.text import PrintsAsTable, ResultTable
-from miue.common.torch_state import own_torch_state
 from miue.common.values import checked
-from miue.common.weights import copy_weights, write_tensors
 from miue.methods import Method
 from miue.model.build import check_saveable
 from miue.model.config import KINDS, ModelConfig

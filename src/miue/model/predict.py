@@ -27,8 +27,8 @@ from miue.common.errors import DataError, MiueError, lacking, noting_when
 from miue.common.returned import class_name
 from miue.common.seeds import derive_seed
 from miue.common.tasks import Shard
+from miue.common.tensors import own_torch_state
 from miue.common.text import bar
-from miue.common.torch_state import own_torch_state
 from miue.distributions import PredictiveDistribution
 from miue.methods import BatchPrediction, Method, check_distribution, wrong_return
 from miue.model.encoding import draws_of_each, encoded_blocks

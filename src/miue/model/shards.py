@@ -19,9 +19,9 @@ from miue.calibration import CALIBRATION, Calibration, decide
 from miue.common.errors import MiueError, StorageError, first_few, wrong_type
 from miue.common.files import atomic_folder, file_sha256, make_folder, read_json, write_json
 from miue.common.folder_kinds import EMPTY_SHARD, PREDICTIONS
-from miue.common.locks import locked
-from miue.common.nested import write_nested
+from miue.common.outputs import locked
 from miue.common.tasks import MOST_SHARDS, Executor, Shard, Task, run_tasks
+from miue.common.tensors import write_nested
 from miue.common.text import bar
 from miue.common.values import check_value, several
 from miue.io import describe_bags, find_bags_again, read_handed_over

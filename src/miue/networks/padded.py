@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from miue.bags import Segments
-from miue.common.double_precision import in_double
+from miue.common.tensors import in_double
 from miue.networks.base import MILNetwork, Projection, Scores
 
 SLOTS = 32_768  # instances and padding that are scored at once

@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from miue.common.errors import out_of_range
-from miue.common.extras import import_extra
+from miue.common.errors import import_extra, out_of_range
 from miue.common.values import Rate, Width
 from miue.networks.encoders import Encoder
 from miue.networks.padded import PaddedNetwork

@@ -12,8 +12,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from miue.bags.names import strip_endings
-from miue.common.errors import StorageError, first_few, not_a_folder, not_readable, not_stated
-from miue.common.extras import import_extra
+from miue.common.errors import StorageError, first_few, import_extra, not_a_folder, not_readable, not_stated
 from miue.common.files import open_file
 from miue.common.text import shortened
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, Int64
 
+from miue.common.array_files import atomic_hdf5
 from miue.common.errors import DataError, MiueError, StorageError
-from miue.common.hdf5_files import atomic_hdf5
 from miue.io.formats import STATISTICS, read_hdf5_parts
 
 MOST_PATCHES = 50_000_000  # more than any slide has; a file that claims more is not read

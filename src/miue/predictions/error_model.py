@@ -11,7 +11,7 @@ from jaxtyping import Float64, Int64
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from miue.common.errors import DataError
-from miue.common.json_record import JsonFormat
+from miue.common.records import JsonFormat
 from miue.predictions.instance_errors import ERROR_PROBABILITY as ERROR_PROBABILITY
 from miue.predictions.instance_errors import (
     SMALLEST,

@@ -27,7 +27,6 @@ from pydantic import BaseModel
 
 from miue.bags.arrays import check_ids
 from miue.bags.names import match_names
-from miue.common.digests import FILES, sealed
 from miue.common.errors import (
     ConfigError,
     DataError,
@@ -38,6 +37,7 @@ from miue.common.errors import (
 )
 from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import PREDICTIONS
+from miue.common.records import FILES, sealed
 from miue.common.tables import read_columns, read_header, write_table
 from miue.common.text import PrintsAsTable, ResultTable, bar
 from miue.common.values import checked

@@ -20,8 +20,8 @@ import pyarrow as pa
 from pyarrow import parquet
 from pydantic import BaseModel, ConfigDict, Field
 
-from miue.common.digests import check_files
 from miue.common.files import file_sha256, make_folder
+from miue.common.records import check_files
 from miue.predictions.table import PART_ROWS, PredictionTable, parameter_columns, uncertainty_column
 
 FOLDER, MAIN = "instances", "predictions.json"

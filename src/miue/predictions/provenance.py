@@ -10,7 +10,7 @@ from jaxtyping import Int64
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from miue.bags.classes import ClassNames
-from miue.common.json_record import JsonFormat
+from miue.common.records import JsonFormat
 from miue.common.values import Option, Scalar
 from miue.predictions.table import PredictionTable
 

@@ -14,7 +14,6 @@ from miue.bags.arrays import check_ids
 from miue.bags.cells import one_form, row_name
 from miue.bags.classes import check_names_given, quoted_order
 from miue.bags.columns import are_their_numbers
-from miue.common.digests import check_files, read_sealed
 from miue.common.errors import (
     ConfigError,
     DataError,
@@ -26,6 +25,7 @@ from miue.common.errors import (
     one_of_two,
 )
 from miue.common.folder_kinds import EMPTY_SHARD
+from miue.common.records import check_files, read_sealed
 from miue.common.tables import read_columns, read_header
 from miue.common.text import plural
 from miue.common.values import checked

@@ -13,8 +13,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from miue.bags import Coords, GroupedRows, ItemColumns, Labels, OodFlags
 from miue.bags.rows import plain_values
-from miue.common.errors import ConfigError, DataError, first_few, unknown_name
-from miue.common.extras import import_extra
+from miue.common.errors import ConfigError, DataError, first_few, import_extra, unknown_name
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.distributions import Dirichlet, Draws, PredictiveDistribution
 from miue.distributions.measures import MEASURES, Measure, applicable_measures

@@ -13,8 +13,7 @@ from jaxtyping import Int64
 
 from miue.bags import BagDataset
 from miue.common.errors import ConfigError
-from miue.common.page import render_page
-from miue.common.text import plural
+from miue.common.text import plural, render_page
 from miue.report.instances import (
     Instances,
     check_store,

@@ -12,10 +12,10 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from miue.bags import Segments, segment_mean
-from miue.common.double_precision import in_double
+from miue.common.devices import in_threads
 from miue.common.errors import ConfigError, DataError, ModelError
 from miue.common.returned import describe_returned
-from miue.common.threads import in_threads
+from miue.common.tensors import in_double
 
 HIGH = 0.95
 FIX = "correct what it computes, or train without it"

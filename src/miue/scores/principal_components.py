@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from miue.common.eigen import symmetric_eigen
+from miue.common.tensors import symmetric_eigen
 from miue.scores.base import FeatureDistance, finite_chunks
 
 COMPONENTS = 64  # at most; of a residual half of all directions at most, since all of them leave none

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from miue.common.eigen import symmetric_eigen
+from miue.common.tensors import symmetric_eigen
 from miue.scores.base import FeatureDistance
 
 ROUNDING = 1e-4

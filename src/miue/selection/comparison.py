@@ -11,8 +11,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from miue.common.errors import StorageError, first_repeated, not_a_folder, repeated, unknown_name, wrong_type
-from miue.common.extras import import_extra
+from miue.common.errors import (
+    StorageError,
+    first_repeated,
+    import_extra,
+    not_a_folder,
+    repeated,
+    unknown_name,
+    wrong_type,
+)
 from miue.common.files import name_of
 from miue.common.tables import read_text_columns
 from miue.common.text import PrintsAsTable, ResultTable, plural

@@ -11,12 +11,11 @@ from typing import Any
 
 from miue.bags import BagDataset, check_dataset, fingerprint
 from miue.common.devices import torch_device
-from miue.common.digests import is_sealed, sealed
 from miue.common.errors import StorageError, lacking, out_of_range
 from miue.common.files import make_folder, read_json, remove_temporaries, write_json
 from miue.common.folder_kinds import CROSS_VALIDATION
-from miue.common.locks import locked
-from miue.common.outputs import refuse_taken
+from miue.common.outputs import locked, refuse_taken
+from miue.common.records import is_sealed, sealed
 from miue.common.tables import write_rows
 from miue.common.tasks import Shard, Task, run_tasks
 from miue.common.values import checked

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from miue.common.extras import import_extra
+from miue.common.errors import import_extra
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.evaluation import METRICS, is_built_in, units
 

@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Strict
 
-from miue.common.settings import Settings, for_python
 from miue.common.text import RULES, RUNNING
-from miue.common.values import Guarantee
+from miue.common.values import Guarantee, Settings, for_python
 
 Part = Literal["scaling", "deferral", "sets", "ood"]
 

@@ -6,10 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from miue.common.settings import DeviceSettings, Location, Names
-from miue.common.tasks.settings import ExecutorSettings
+from miue.common.tasks.executor import ExecutorSettings
 from miue.common.text import OUTPUT, RULES, RUNNING
-from miue.common.values import Precision
+from miue.common.values import DeviceSettings, Location, Names, Precision
 
 Estimator = Literal["residual", "bag-of-one", "attention"]
 

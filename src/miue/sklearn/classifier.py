@@ -21,8 +21,7 @@ from miue.bags.frames import check_columns, frame_columns, read_columns
 from miue.bags.from_python import as_objects, fields_of_arrays
 from miue.bags.rows import row_count
 from miue.common.errors import ConfigError, DataError
-from miue.common.text import plural
-from miue.common.user_warnings import warn_user
+from miue.common.text import plural, warn_user
 from miue.common.values import Option, is_matrix
 from miue.model import DistanceLike, Model, PartLike, Recipe
 from miue.predictions import Predictions, PredictionTable, uncertainty_column

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from miue.common.errors import StorageError
-from miue.common.interrupts import RAISED, raises_interrupts
+from miue.common.processes import RAISED, raises_interrupts
 from miue.common.tables import read_text_columns, write_rows
 from miue.common.tasks import report_share
 from miue.common.text import literal

@@ -14,8 +14,15 @@ from torch import Tensor
 
 from miue.common.errors import ConfigError, StorageError
 from miue.common.files import remove
-from miue.common.nested import damaged_checkpoint, read_nested, write_nested
-from miue.common.weights import copy_weights, digest, read_tensors, write_tensors
+from miue.common.tensors import (
+    copy_weights,
+    damaged_checkpoint,
+    digest,
+    read_nested,
+    read_tensors,
+    write_nested,
+    write_tensors,
+)
 from miue.methods import Method
 from miue.training.module import TrainingModule
 

@@ -14,8 +14,7 @@ from miue.bags import BagBatch, Segments
 from miue.common.devices import evaluating
 from miue.common.errors import MiueError, ModelError
 from miue.common.returned import class_name, is_of_others
-from miue.common.text import plural
-from miue.common.user_warnings import warn_user
+from miue.common.text import plural, warn_user
 from miue.methods import ATTENTION, EmbeddingMethod, Method
 
 BAGS = 4

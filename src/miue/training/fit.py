@@ -23,10 +23,9 @@ from lightning.pytorch.loggers import Logger
 from miue.bags import BagDataset
 from miue.bags.batches import PackedBatches, ordered_batches
 from miue.bags.segments import BagBatch
-from miue.common.devices import evaluated_on, lightning_device, torch_device
+from miue.common.devices import evaluated_on, is_training_of_slurm, lightning_device, torch_device
 from miue.common.errors import ConfigError
-from miue.common.nested import read_nested
-from miue.common.processes import is_training_of_slurm
+from miue.common.tensors import read_nested
 from miue.methods import Method
 from miue.model import BATCH_INSTANCES
 from miue.networks import encoder_precision, seeded

@@ -14,7 +14,7 @@ from typing import Any
 from miue.bags import BagDataset, check_augmentation, fingerprint
 from miue.common.errors import ConfigError
 from miue.common.files import make_folder
-from miue.common.nested import write_nested
+from miue.common.tensors import write_nested
 from miue.common.values import Option
 from miue.io import Splits, describe_bags, find_bags_again, read_handed_over
 from miue.model import (

@@ -14,10 +14,10 @@ from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from miue.bags import BagBatch, BagDataset, PackedBatches, augmented, ordered_batches, shuffled_batches
-from miue.common.double_precision import in_double
+from miue.common.devices import average_gradients, sum_over_processes, take_from_first
 from miue.common.errors import ConfigError, DataError, ModelError, noting_when
-from miue.common.processes import average_gradients, sum_over_processes, take_from_first
 from miue.common.seeds import derive_seed
+from miue.common.tensors import in_double
 from miue.methods import Method, check_log_probabilities, check_loss
 from miue.settings import TrainingConfig
 from miue.training.first_look import FIX_OF_LOSS, bags_to_look_at, look_at_network

@@ -8,8 +8,7 @@ from miue.bags import largest_pixel, warn_of_copies
 from miue.bags.classes import doubt_about_negative_class
 from miue.bags.dataset import BagDataset
 from miue.common.errors import first_few
-from miue.common.text import plural, say
-from miue.common.user_warnings import warn_user
+from miue.common.text import plural, say, warn_user
 from miue.model import Recipe
 from miue.training.job import Job
 

@@ -11,8 +11,8 @@ from typing import Any
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 
+from miue.common.devices import training_rank
 from miue.common.errors import one_of_two, out_of_range, unknown_name
-from miue.common.processes import training_rank
 from miue.common.tasks import Executor
 from miue.common.values import check_fields, check_value, several
 from miue.settings import RunSettings

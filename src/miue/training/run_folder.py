@@ -10,7 +10,7 @@ from miue.common.errors import ConfigError, StorageError
 from miue.common.files import make_folder, read_json, remove, remove_temporaries, write_json
 from miue.common.folder_kinds import MODEL, UNFINISHED_RUN, FolderKind
 from miue.common.outputs import refuse_taken
-from miue.common.user_warnings import warn_user
+from miue.common.text import warn_user
 from miue.model import MODEL_FILES, Model
 from miue.training.checkpoints import LAST, epochs_in
 

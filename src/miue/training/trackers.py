@@ -17,8 +17,7 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 
 from miue.common.errors import ConfigError, MiueError, StorageError, no_room_behind
 from miue.common.files import make_folder, read_json, write_json
-from miue.common.text import shortened
-from miue.common.user_warnings import warn_user
+from miue.common.text import shortened, warn_user
 from miue.settings import TrainingConfig
 from miue.training.run import Run
 

@@ -24,11 +24,10 @@ from miue.common.errors import (
 )
 from miue.common.files import read_json, write_json
 from miue.common.folder_kinds import kind_of
-from miue.common.locks import locked
-from miue.common.outputs import refuse_existing, refuse_taken
+from miue.common.outputs import locked, refuse_existing, refuse_taken
 from miue.common.tasks import Task, reporting_part, run_tasks
+from miue.common.tensors import own_torch_state
 from miue.common.text import say, tracked
-from miue.common.torch_state import own_torch_state
 from miue.common.values import checked
 from miue.io import write_splits
 from miue.methods import Method

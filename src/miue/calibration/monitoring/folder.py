@@ -12,11 +12,10 @@ from miue.calibration.calibration import Calibration
 from miue.calibration.monitoring.batch import Batch
 from miue.calibration.monitoring.course import Course, monitor
 from miue.calibration.monitoring.page import render_monitor
-from miue.common.digests import json_sha256, read_sealed, sealed
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.files import atomic_file, make_folder, remove_temporaries, write_json
-from miue.common.locks import locked, temporaries
-from miue.common.outputs import holds_files
+from miue.common.outputs import holds_files, locked, temporaries
+from miue.common.records import json_sha256, read_sealed, sealed
 from miue.common.tables import read_columns, write_table
 from miue.predictions import numbers_or_nan
 

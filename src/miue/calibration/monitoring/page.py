@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from miue.calibration.monitoring.course import Course, describe_evidence, is_mix
-from miue.common.page import render_page
+from miue.common.text import render_page
 
 POINTS = 1500  # of a line at most
 LOWEST = -2.0  # of the vertical axis: evidence below 1 says only that nothing changed

@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
+
+from pydantic import Field
 
 from miue.common.errors import ConfigError, MiueError, StorageError, WriteError, out_of_range, unknown_name
-from miue.common.locks import remove_left_lock
+from miue.common.outputs import remove_left_lock
 from miue.common.tasks.task import Outcome, Task, shares_shown
-from miue.common.text import bar, plural
-from miue.common.values import check_fields
+from miue.common.text import RUNNING, bar, plural
+from miue.common.values import DeviceSettings, Settings, check_fields
 
 EXECUTORS = ("local", "processes", "ray")
 MOST_SHARDS = 64  # for local workers: they end together, and what all shards share is read seldom
@@ -221,3 +223,36 @@ def _slurm_shard(environment: Mapping[str, str]) -> Shard:
         got, wanted = f"{plural(count, 'job')} from {first} to {last}", "numbers from 1 or 0 without gaps"
         raise ConfigError(item="shard 'slurm'", wanted=wanted, got=got, fix=fix)
     return Shard(number - first + 1, count)
+
+
+class ExecutorSettings(Settings):
+    """Where tasks run, which does not change what they write."""
+
+    heading = RUNNING
+
+    executor: Literal["local", "processes", "ray"] | None = Field(
+        default=None,
+        description="Where to compute: here, in processes of this machine (default with several jobs), or on a "
+        "Ray cluster.",
+    )
+    jobs: int | None = Field(
+        default=None,
+        ge=1,
+        description="Tasks at a time, which share the cores equally; by default one on each core.",
+    )
+    address: str | None = Field(
+        default=None, description="HOST:PORT of a Ray cluster; by default that of this machine."
+    )
+
+    def to_executor(self) -> Executor:
+        """Return the executor.
+
+        Raises:
+            ConfigError: an option that it does not take.
+        """
+        kind = self.executor or ("ray" if self.address else "processes" if (self.jobs or 1) > 1 else "local")
+        return Executor(kind, self.jobs, self.address or "auto")
+
+
+class ComputeSettings(ExecutorSettings, DeviceSettings):
+    """Where tasks run, and on which device."""

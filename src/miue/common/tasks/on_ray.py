@@ -12,8 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from miue.common.errors import ConfigError, not_shared
-from miue.common.extras import import_extra
+from miue.common.errors import ConfigError, import_extra, not_shared
 from miue.common.tasks.task import Outcome, Task, answer, lost_worker, read_answer
 
 RETRIES = 3

@@ -15,8 +15,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from queue import SimpleQueue
 
-from miue.common.child_processes import child_environment, describe_exit
 from miue.common.errors import MiueError
+from miue.common.processes import child_environment, describe_exit
 from miue.common.tasks.task import Outcome, Task, answer, lost_worker, read_answer
 
 ATTEMPTS = 3

@@ -13,9 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from miue.common.errors import ConfigError, MiueError, error_from_json, error_to_json
-from miue.common.locks import locked
-from miue.common.memory import memory_shortage
+from miue.common.errors import ConfigError, MiueError, error_from_json, error_to_json, memory_shortage
+from miue.common.outputs import locked
 from miue.common.registry import import_part
 
 _shown: ContextVar[Callable[[float], None] | None] = ContextVar("shown", default=None)

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from miue.common.claims import bytes_in, can_hold
-from miue.common.errors import MAY_READ, DataError, MiueError, first_few, is_denied
-from miue.common.memory import bytes_asked, memory_shortage
+from miue.common.array_files import bytes_in, can_hold
+from miue.common.errors import MAY_READ, DataError, MiueError, bytes_asked, first_few, is_denied, memory_shortage
 from miue.common.parts import READERS as _READERS
 from miue.common.registry import Registry
 from miue.common.text import plural, shortened

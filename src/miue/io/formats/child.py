@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
-from miue.common.child_processes import child_environment, describe_exit
-from miue.common.claims import bytes_in
+from miue.common.array_files import bytes_in
 from miue.common.errors import StorageError, error_from_json
 from miue.common.files import open_file
+from miue.common.processes import child_environment, describe_exit
 from miue.io.formats.base import STORE, Contents, bag_error, ending_of
 from miue.io.formats.beside import with_positions_beside
 from miue.io.formats.grid import grid_note, repeats_note

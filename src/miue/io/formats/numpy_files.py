@@ -18,8 +18,8 @@ from zipfile import BadZipFile
 import numpy as np
 from jaxtyping import Shaped
 
+from miue.common.array_files import load_numpy
 from miue.common.errors import not_readable
-from miue.common.numpy_files import load_numpy
 from miue.io.formats.base import OpenFile, bag_error, coords_name, features_name, refuse_bytes, refusing
 
 UNREADABLE = (

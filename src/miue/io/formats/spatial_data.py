@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import shapely
 from jaxtyping import Float64
 
-from miue.common.extras import import_extra
+from miue.common.errors import import_extra
 from miue.common.numbers import LARGEST_COORD
 from miue.io.formats.base import (
     STORE,

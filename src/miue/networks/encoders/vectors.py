@@ -10,7 +10,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from miue.common.errors import ModelError, unknown_name
-from miue.common.user_warnings import warn_user
+from miue.common.text import warn_user
 from miue.common.values import Rate, Width
 from miue.networks.encoders.base import Encoder, split_at_dropout
 

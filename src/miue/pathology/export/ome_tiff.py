@@ -18,7 +18,7 @@ from uuid import UUID
 import numpy as np
 from jaxtyping import Float32
 
-from miue.common.extras import import_extra
+from miue.common.errors import import_extra
 from miue.common.files import atomic_file
 from miue.pathology.export.heatmap import Canvas
 from miue.pathology.export.patches import Patches

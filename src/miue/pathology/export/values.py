@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import shapely
 
+from miue.common.array_files import atomic_hdf5
 from miue.common.files import atomic_file
-from miue.common.hdf5_files import atomic_hdf5
 from miue.pathology.export.patches import Patches
 
 

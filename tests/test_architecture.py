@@ -62,6 +62,36 @@ LIGHT = ("distributions", "predictions", "calibration", "evaluation", "report")
 """What works on tables of predictions, and never sees a network or a trainer."""
 
 
+BUDGET = {
+    "common": (4_100, 24),
+    "settings": (750, 7),
+    "bags": (3_750, 18),
+    "distributions": (750, 9),
+    "networks": (1_650, 14),
+    "scores": (1_150, 9),
+    "evidence": (350, 5),
+    "methods": (2_100, 14),
+    "predictions": (3_050, 14),
+    "calibration": (4_500, 23),
+    "evaluation": (2_850, 12),
+    "io": (6_250, 34),
+    "datasets": (1_050, 9),
+    "model": (3_550, 15),
+    "training": (2_650, 13),
+    "selection": (1_450, 7),
+    "sklearn": (450, 2),
+    "pathology": (3_350, 17),
+    "report": (3_750, 12),
+    "cli": (4_150, 26),
+}
+"""Most lines of code, scripts and templates, and most Python files of each package. Lower a number where a package
+gets smaller; where an ability makes one larger, raise it in the same commit."""
+
+ROOMS, FLOORS, PERMISSIONS, DEEP_IMPORTS = 24, 11, 100, 135
+"""Most packages; packages one above the other; permissions to import; and names that a package takes from within
+another in place of its face."""
+
+
 @cache
 def imports() -> list[tuple[Path, str, str]]:
     """(file, its package, the package that it imports) of every import within miue."""
@@ -124,6 +154,38 @@ def test_every_dependency_is_on_the_page_and_its_bound_where_one_is_stated() -> 
     stated += re.findall(r"^\| ([\w-]+) \| ([\d.]+) \|", reviewed, re.M)
     assert len(stated) > 15
     assert [(name, bound) for name, bound in stated if bounds[name] != bound] == []
+
+
+@pytest.mark.parametrize("package", BUDGET)
+def test_a_package_keeps_its_budget(package: str) -> None:
+    files = [path for path in (SOURCE / package).rglob("*") if path.suffix in (".py", ".js", ".j2")]
+    lines = sum(len(path.read_text("utf-8").splitlines()) for path in files)
+    most_lines, most_files = BUDGET[package]
+    assert lines <= most_lines
+    assert sum(path.suffix == ".py" for path in files) <= most_files
+
+
+def test_the_house_has_few_rooms_floors_and_doors() -> None:
+    floor: dict[str, int] = {}
+    for package, below in MAY_IMPORT.items():
+        floor[package] = 1 + max((floor[one] for one in below), default=0)
+    assert len(MAY_IMPORT) + 1 <= ROOMS
+    assert max(floor.values()) + 1 <= FLOORS  # cli stands on all
+    assert sum(map(len, MAY_IMPORT.values())) <= PERMISSIONS
+
+
+def test_packages_import_from_the_faces_of_others() -> None:
+    deep = set()
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.count(".") > 1:
+                _, package, *_ = node.module.split(".")
+                if node.module.startswith("miue.") and package not in (
+                    path.relative_to(SOURCE).parts[0],
+                    "common",
+                ):
+                    deep |= {(node.module, alias.name) for alias in node.names}
+    assert len(deep) <= DEEP_IMPORTS
 
 
 def test_a_package_may_import_only_those_above_it() -> None:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.calibration import calibrate as calibrate
     from miue.calibration import decide as decide
     from miue.common.errors import MiueError as MiueError
+    from miue.distributions import MEASURES as MEASURES
     from miue.distributions import Categorical as Categorical
     from miue.distributions import Dirichlet as Dirichlet
     from miue.distributions import Draws as Draws
-    from miue.distributions.measures import MEASURES as MEASURES
     from miue.evaluation import evaluate as evaluate
     from miue.evidence import ACTIVATIONS as ACTIVATIONS
     from miue.io import load_bags as load_bags
@@ -34,8 +34,8 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.io import read_store as read_store
     from miue.io import write_store as write_store
     from miue.methods import METHODS as METHODS
-    from miue.model.model import Model as Model
-    from miue.model.recipe import Recipe as Recipe
+    from miue.model import Model as Model
+    from miue.model import Recipe as Recipe
     from miue.networks import NETWORKS as NETWORKS
     from miue.networks.encoders import ENCODERS as ENCODERS
     from miue.pathology.export.folders import export as export
@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.selection import compare as compare
     from miue.selection import cross_validate as cross_validate
     from miue.settings import TrainingConfig as TrainingConfig
-    from miue.sklearn.classifier import MILUncertaintyClassifier as MILUncertaintyClassifier
+    from miue.sklearn import MILUncertaintyClassifier as MILUncertaintyClassifier
     from miue.training.train import train as train
 
     __version__: str

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from miue.bags.drawing import draw_one_of_each, group_by_patient
+from miue.bags import draw_one_of_each, group_by_patient
 from miue.common.errors import ConfigError, DataError, ModelError
 from miue.predictions import DatasetShift, PredictionTable
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from miue.bags import Labels, OodFlags
-from miue.bags.drawing import group_by_patient
+from miue.bags import Labels, OodFlags, group_by_patient
 from miue.calibration.compared import counted_rows
 from miue.calibration.deferral import DeferralGoal, needed_for_deferral
 from miue.calibration.false_alarms import FalseAlarmGoal, needed_for_false_alarms, rank_of_threshold

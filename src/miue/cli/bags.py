@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from miue.bags import BagDataset
     from miue.calibration import CalibrationBags
     from miue.io import LoadedBags
-    from miue.model.contract import DataContract
-    from miue.model.training_bags import PartsOfRun
+    from miue.model import DataContract, PartsOfRun
     from miue.settings import LoadSettings
 
 HELD_OUT = "held out by training"
@@ -151,7 +150,7 @@ def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[Ba
     from miue.bags import fingerprint
     from miue.calibration import STOPPED_EARLY, CalibrationBags
     from miue.common.files import read_json
-    from miue.model.training_bags import parts_of_run
+    from miue.model import parts_of_run
 
     known = parts_of_run(run, bags)
     if split is not None and not any(bags.splits) and split in known.parts:

@@ -136,8 +136,8 @@ def _calibrate_run(
     progress: bool,
 ) -> Calibration:
     """Return the calibration of the model in ``run``."""
+    from miue.model import Model
     from miue.model.calibrate import calibrate_model
-    from miue.model.model import Model
 
     model = Model.load(run, trust=of_run.trust, calibrated=False)
     contract = model.contract

@@ -110,8 +110,8 @@ def check_vanishing(
 
     Example: miue check vanishing run store --out vanishing --jobs 2
     """
-    from miue.model.folder import read_config
-    from miue.selection.vanishing import check_vanishing as check
+    from miue.model import read_config
+    from miue.selection import check_vanishing as check
 
     check_order(run, bags)
     contract = read_config(run).contract

@@ -79,7 +79,7 @@ def cross_validate(
     """
     from miue.common.tasks import parse_shard
     from miue.io import make_folds
-    from miue.model.recipe import Recipe
+    from miue.model import Recipe
     from miue.selection import cross_validate as run
 
     part = None if shard is None else parse_shard(shard)

@@ -19,8 +19,8 @@ from miue.common.files import read_json
 from miue.common.tables import read_text_columns
 from miue.common.text import ResultTable, plural, tracked
 from miue.io import FilesLayout, LoadedBags, StoreLayout, describe_bag_files, find_layout
+from miue.model import DataContract
 from miue.model.config import Component
-from miue.model.contract import DataContract
 from miue.settings import LoadSettings
 
 if TYPE_CHECKING:
@@ -283,7 +283,8 @@ def _count_parameters(path: Path, saved: RunConfig) -> int | str:
 
 
 def _describe_run(path: Path) -> dict[str, Any]:
-    from miue.model.folder import RunConfig, SavedConfig, check_companions, check_config, read_config
+    from miue.model import SavedConfig, check_companions, read_config
+    from miue.model.folder import RunConfig, check_config
 
     finished = (path / "config.json").exists()
     if finished:

@@ -30,7 +30,7 @@ from miue.common.text import OUTPUT, plural, say, show_result
 if TYPE_CHECKING:
     from miue.bags import BagDataset
     from miue.common.tasks import Shard
-    from miue.model.model import Model
+    from miue.model import Model
     from miue.model.shards import PredictionRequest
     from miue.predictions import Predictions
     from miue.settings import LoadSettings, PredictSettings
@@ -68,7 +68,7 @@ def predict(
     """
     from miue.common.devices import torch_device
     from miue.common.tasks import parse_shard
-    from miue.model.model import Model
+    from miue.model import Model
     from miue.model.shards import PredictionRequest
     from miue.pathology.export.kinds import check_kinds
 
@@ -166,7 +166,7 @@ def _bags_to_predict(bags: BagDataset, part: str | None, run: Path) -> BagDatase
     Bags without splits are in the part in which the run lists them; without a part, those that it keeps for
     calibration are left out as well, since decisions are made by them.
     """
-    from miue.model.training_bags import parts_of_run
+    from miue.model import parts_of_run
 
     if part == "all":
         return bags

@@ -67,11 +67,8 @@ def train(
     Example: miue train features_uni_v2 --labels labels.csv --out run
     """
     from miue.common.devices import torch_device
-    from miue.model.recipe import Recipe
-    from miue.training.job import Job
-    from miue.training.notes import question_negative_class
-    from miue.training.run import Run
-    from miue.training.train import train_job, train_seeds
+    from miue.model import Recipe
+    from miue.training import Job, Run, question_negative_class, train_job, train_seeds
 
     if resume and overwrite:
         raise one_of_two("--resume with --overwrite")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from miue.calibration import PREFERRED_MEASURES
 from miue.common.errors import first_few
 from miue.common.text import ResultTable
-from miue.distributions.measures import MEASURES
+from miue.distributions import MEASURES
 from miue.evaluation.class_metrics import METRICS, units
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.instances import FLAG_TITLES, FLAGS_IN_PERCENT, FROC_TITLES, FlagEvaluation

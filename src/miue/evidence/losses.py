@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from miue.common.errors import out_of_range
-from miue.distributions.dirichlet import divergence_from_uniform
-from miue.distributions.special import inverse_trigamma_remainder, trigamma
+from miue.distributions import divergence_from_uniform, inverse_trigamma_remainder, trigamma
 from miue.evidence.activation import to_alpha
 
 

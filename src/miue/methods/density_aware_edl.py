@@ -13,8 +13,7 @@ from miue.bags import BagBatch, Segments, per_instance, segment_mean
 from miue.common.errors import out_of_range
 from miue.common.tensors import in_double
 from miue.distributions import Dirichlet, PredictiveDistribution
-from miue.evidence import clamped_exponential
-from miue.evidence.losses import kl_penalty, squared_error
+from miue.evidence import clamped_exponential, kl_penalty, squared_error
 from miue.methods.base import BatchPrediction, Method
 from miue.networks import MILNetwork
 

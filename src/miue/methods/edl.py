@@ -13,8 +13,7 @@ from miue.bags import BagBatch
 from miue.common.errors import out_of_range, unknown_name
 from miue.common.tensors import in_double
 from miue.distributions import Dirichlet, PredictiveDistribution
-from miue.evidence import ACTIVATIONS, to_alpha
-from miue.evidence.losses import EvidentialLoss
+from miue.evidence import ACTIVATIONS, EvidentialLoss, to_alpha
 from miue.methods.base import Method
 from miue.networks import MILNetwork
 

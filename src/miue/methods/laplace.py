@@ -12,8 +12,7 @@ from torch import Tensor
 from miue.bags import BagBatch
 from miue.common.errors import ConfigError, out_of_range
 from miue.common.tensors import in_double, symmetric_eigen
-from miue.distributions import PredictiveDistribution
-from miue.distributions.gaussian_logits import contrast_basis, softmax_of_gaussian
+from miue.distributions import PredictiveDistribution, contrast_basis, softmax_of_gaussian
 from miue.methods.softmax import EmbeddingMethod
 from miue.networks import MILNetwork
 

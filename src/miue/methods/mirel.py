@@ -26,8 +26,7 @@ from miue.bags import BagBatch, Segments
 from miue.common.errors import out_of_range, unknown_name
 from miue.common.values import Option, Width
 from miue.distributions import Dirichlet, PredictiveDistribution
-from miue.evidence import ResidualNetwork, residual_log_evidence, to_alpha
-from miue.evidence.weak_supervision import STRATEGIES, instance_weights, supervise
+from miue.evidence import STRATEGIES, ResidualNetwork, instance_weights, residual_log_evidence, supervise, to_alpha
 from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL
 from miue.methods.edl import FisherEDL
 from miue.networks import MILNetwork, Projection, instance_logits_of_features, join

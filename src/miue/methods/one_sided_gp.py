@@ -10,13 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from miue.bags.segments import BagBatch, Segments, per_instance
+from miue.bags import BagBatch, Segments, per_instance
 from miue.common.errors import ConfigError
 from miue.common.returned import class_name
 from miue.common.tensors import in_double, symmetric_eigen
 from miue.common.values import Width
-from miue.distributions import PredictiveDistribution
-from miue.distributions.gaussian_logits import contrast_basis, softmax_of_gaussian
+from miue.distributions import PredictiveDistribution, contrast_basis, softmax_of_gaussian
 from miue.methods.base import ATTENTION, BatchPrediction, attention_proxy
 from miue.methods.sngp import ROWS, RandomFeatureLayer, bound_norms, check_process, register_directions
 from miue.methods.softmax import Softmax

@@ -14,8 +14,7 @@ from miue.bags import BagBatch
 from miue.common.errors import out_of_range
 from miue.common.tensors import in_double, symmetric_eigen
 from miue.common.values import Width
-from miue.distributions import PredictiveDistribution
-from miue.distributions.gaussian_logits import contrast_basis, softmax_of_gaussian
+from miue.distributions import PredictiveDistribution, contrast_basis, softmax_of_gaussian
 from miue.methods.base import Method
 from miue.methods.softmax import EmbeddingMethod
 from miue.networks import MILNetwork

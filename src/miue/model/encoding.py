@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from miue.bags import BagBatch, Segments
 from miue.bags.names import NUMBERED
-from miue.bags.segments import BagBatch, Segments
 from miue.common.seeds import derive_seed
 from miue.distributions import PredictiveDistribution
 from miue.methods import BatchPrediction, Method

@@ -15,7 +15,7 @@ from miue.common.devices import evaluated_on, torch_device
 from miue.common.errors import ConfigError, DataError
 from miue.common.seeds import derive_seed
 from miue.common.tensors import has_double
-from miue.distributions.measures import MEASURES
+from miue.distributions import MEASURES
 from miue.methods import Method
 from miue.model.encoding import encode_in_chunks
 from miue.model.part import Part, find_part

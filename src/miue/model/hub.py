@@ -28,7 +28,7 @@ from miue.common.outputs import refuse_existing
 from miue.common.records import FILES, sealed
 from miue.common.text import escape_markdown, plural
 from miue.common.values import checked
-from miue.distributions.measures import MEASURES
+from miue.distributions import MEASURES
 from miue.evaluation import METRICS
 from miue.model.contract import DataContract
 from miue.model.folder import CONFIG, MODEL_FILES, SAVE_AGAIN, WEIGHTS, saved_name

@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from miue.bags import Segments, segment_max, segment_mean
-from miue.bags.segments import per_instance
+from miue.bags import Segments, per_instance, segment_max, segment_mean
 from miue.networks.base import MILNetwork, Projection, Scores
 from miue.networks.encoders import Encoder
 

@@ -13,7 +13,7 @@ from miue.bags.classes import called_negative, known_labels
 from miue.bags.columns import BARCODE, COORDS, OF_TCGA, lower_case, numbers_rows
 from miue.common.errors import DataError, first_few, missing_column
 from miue.common.tables import read_columns
-from miue.distributions.measures import MEASURES
+from miue.distributions import MEASURES
 from miue.predictions.decisions import CALIBRATED_PREFIX
 from miue.predictions.decode import FACTS, OF_DECISIONS
 from miue.predictions.table import SCORE_PREFIX

@@ -14,9 +14,15 @@ from miue.bags.columns import COORDS, read_classes, read_flags, read_item_column
 from miue.common.errors import DataError
 from miue.common.tables import fix_of_number
 from miue.common.text import plural
-from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
-from miue.distributions.categorical import SUM_TOLERANCE
-from miue.distributions.measures import MEASURES, applicable_measures
+from miue.distributions import (
+    MEASURES,
+    SUM_TOLERANCE,
+    Categorical,
+    Dirichlet,
+    Draws,
+    PredictiveDistribution,
+    applicable_measures,
+)
 from miue.predictions.decisions import CALIBRATED_PREFIX, Decisions, parse_prediction_sets
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
 

@@ -41,7 +41,7 @@ from miue.common.records import FILES, sealed
 from miue.common.tables import read_columns, read_header, write_table
 from miue.common.text import PrintsAsTable, ResultTable, bar
 from miue.common.values import checked
-from miue.distributions.measures import MEASURES
+from miue.distributions import MEASURES
 from miue.predictions.decode import TEXT
 from miue.predictions.parts import FIX, FOLDER, MAIN, Part, PartWriter
 from miue.predictions.patients import by_patient

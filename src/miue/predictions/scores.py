@@ -9,8 +9,7 @@ import numpy as np
 from torch import digamma, tensor
 
 from miue.common.parts import DISTANCES
-from miue.distributions import Dirichlet
-from miue.distributions.measures import MEASURES
+from miue.distributions import MEASURES, Dirichlet
 from miue.predictions.instance_errors import ERROR_PROBABILITY
 from miue.predictions.table import PredictionTable
 

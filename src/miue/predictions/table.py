@@ -15,8 +15,7 @@ from miue.bags import Coords, GroupedRows, ItemColumns, Labels, OodFlags
 from miue.bags.rows import plain_values
 from miue.common.errors import ConfigError, DataError, first_few, import_extra, unknown_name
 from miue.common.text import PrintsAsTable, ResultTable, plural
-from miue.distributions import Dirichlet, Draws, PredictiveDistribution
-from miue.distributions.measures import MEASURES, Measure, applicable_measures
+from miue.distributions import MEASURES, Dirichlet, Draws, Measure, PredictiveDistribution, applicable_measures
 from miue.predictions.decisions import Decisions
 
 SCORE_PREFIX = "score_"

@@ -9,9 +9,7 @@ from itertools import combinations
 
 import numpy as np
 
-from miue.evaluation import METRICS, Interval, Metric
-from miue.evaluation.bootstrap import paired_differences
-from miue.evaluation.intervals import percentile_intervals
+from miue.evaluation import METRICS, Interval, Metric, paired_differences, percentile_intervals
 from miue.report.runs import Run
 from miue.report.tables import Cell, Column, Table, metric_column
 

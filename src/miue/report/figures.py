@@ -16,7 +16,7 @@ from matplotlib.ticker import LogFormatter
 
 from miue.common.files import atomic_file
 from miue.distributions import Dirichlet
-from miue.evaluation.level import Items
+from miue.evaluation import Items
 from miue.predictions import Predictions, PredictionTable
 
 INSIDE, OUTSIDE = "#1b6ca8", ("#d1495b", "#edae49", "#66a182", "#8d6a9f")  # distinct with any color vision

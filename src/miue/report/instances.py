@@ -16,7 +16,7 @@ from miue.bags import BagDataset, Coords
 from miue.calibration import describe_flags
 from miue.common.errors import DataError
 from miue.common.text import plural
-from miue.evaluation.level import detection_score
+from miue.evaluation import detection_score
 from miue.predictions import PART_ROWS, PredictionTable, color_range
 from miue.report.runs import Comparison, Run
 from miue.report.summaries import packed

@@ -9,12 +9,22 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from miue.evaluation import Interval, LevelEvaluation, Metric
-from miue.evaluation.bootstrap import owners_of_items, patients_by_bag, resample
-from miue.evaluation.intervals import metric_intervals
-from miue.evaluation.level import Items, ResampledLevel, detection_score, error_measure, evaluate_level
-from miue.evaluation.metrics import RECALL
-from miue.evaluation.ranking import Ranking
+from miue.evaluation import (
+    RECALL,
+    Interval,
+    Items,
+    LevelEvaluation,
+    Metric,
+    Ranking,
+    ResampledLevel,
+    detection_score,
+    error_measure,
+    evaluate_level,
+    metric_intervals,
+    owners_of_items,
+    patients_by_bag,
+    resample,
+)
 from miue.predictions import PredictionTable, by_patient
 from miue.report.differences import Difference, find_differences, pair_tables
 from miue.report.runs import Run

@@ -10,11 +10,16 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
 
 from miue.calibration import grouped_error_intervals
-from miue.evaluation import LevelEvaluation
-from miue.evaluation.decisions import INTERVAL
-from miue.evaluation.level import Items, detection_score, error_measure
-from miue.evaluation.metrics import NO_LABEL, Owners
-from miue.evaluation.ranking import Ranking
+from miue.evaluation import (
+    INTERVAL,
+    NO_LABEL,
+    Items,
+    LevelEvaluation,
+    Owners,
+    Ranking,
+    detection_score,
+    error_measure,
+)
 from miue.predictions import PredictionTable
 
 HISTOGRAM_BINS = 40

@@ -8,11 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from miue.evaluation import METRICS, DecisionEvaluation, GroupEvaluation, Interval, LevelEvaluation, Metric
-from miue.evaluation.evaluate import evaluate_groups
-from miue.evaluation.instances import FLAG_TITLES, FLAGS_IN_PERCENT, FROC_TITLES, evaluate_flags, evaluate_froc
-from miue.evaluation.metrics import RECALL
-from miue.evaluation.tables import OF_DECISIONS
+from miue.evaluation import (
+    FLAG_TITLES,
+    FLAGS_IN_PERCENT,
+    FROC_TITLES,
+    METRICS,
+    OF_DECISIONS,
+    RECALL,
+    DecisionEvaluation,
+    GroupEvaluation,
+    Interval,
+    LevelEvaluation,
+    Metric,
+    evaluate_flags,
+    evaluate_froc,
+    evaluate_groups,
+)
 from miue.report.runs import Run
 
 PERCENT = "\u00a0%"

@@ -12,10 +12,15 @@ from miue.bags.classes import names_or_numbers
 from miue.calibration import PARTS, Calibration, count_patients, describe_negative_class, needed_by_default
 from miue.common.errors import first_few
 from miue.common.text import is_or_are, plural
-from miue.evaluation import DecisionEvaluation, Interval, LevelEvaluation, Metric
-from miue.evaluation.decisions import RISK
-from miue.evaluation.instances import applied_negative_class
-from miue.evaluation.level import detection_score
+from miue.evaluation import (
+    RISK,
+    DecisionEvaluation,
+    Interval,
+    LevelEvaluation,
+    Metric,
+    applied_negative_class,
+    detection_score,
+)
 from miue.predictions import Decisions, PredictionTable, distance_of
 from miue.report.levels import RunLevel
 from miue.report.runs import Run

@@ -16,8 +16,7 @@ from miue.common.seeds import derive_seed
 from miue.common.tasks import Executor, Task, run_tasks, shares_shown
 from miue.common.text import PrintsAsTable, ResultTable, bar
 from miue.common.values import checked
-from miue.evaluation import Auc
-from miue.evaluation.intervals import LEVEL
+from miue.evaluation import LEVEL, Auc
 from miue.model import PartLike, Recipe, find_part
 from miue.selection.mil_bags import MIL_TESTS
 from miue.settings import RunSettings, TrainSettings

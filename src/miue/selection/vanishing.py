@@ -18,8 +18,8 @@ from miue.common.tables import write_rows
 from miue.common.tasks import run_tasks
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import checked
-from miue.distributions.measures import MEASURES
-from miue.evaluation.intervals import wide_shares
+from miue.distributions import MEASURES
+from miue.evaluation import wide_shares
 from miue.io import Splits
 from miue.model import PartsOfRun, Recipe, SavedConfig, check_companions, parts_of_run, read_config
 from miue.predictions import read_predictions

@@ -20,9 +20,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import Logger
 
-from miue.bags import BagDataset
-from miue.bags.batches import PackedBatches, ordered_batches
-from miue.bags.segments import BagBatch
+from miue.bags import BagBatch, BagDataset, PackedBatches, ordered_batches
 from miue.common.devices import evaluated_on, is_training_of_slurm, lightning_device, torch_device
 from miue.common.errors import ConfigError
 from miue.common.tensors import read_nested

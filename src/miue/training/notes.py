@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from miue.bags import largest_pixel, warn_of_copies
+from miue.bags import BagDataset, largest_pixel, warn_of_copies
 from miue.bags.classes import doubt_about_negative_class
-from miue.bags.dataset import BagDataset
 from miue.common.errors import first_few
 from miue.common.text import plural, say, warn_user
 from miue.model import Recipe

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from miue.bags import BagDataset, count_units, group_by_patient, hold_out
 from miue.bags.classes import names_or_numbers
-from miue.bags.dataset import BagDataset
-from miue.bags.drawing import count_units, group_by_patient, hold_out
 from miue.bags.frames import check_feature_order
 from miue.common.errors import DataError, first_few
 from miue.common.text import plural

@@ -18,8 +18,7 @@ from matplotlib.figure import Figure
 from miue.common.files import atomic_file
 from miue.common.parts import DISTANCES
 from miue.common.text import plural, visible
-from miue.distributions import Categorical
-from miue.distributions.measures import MEASURES
+from miue.distributions import MEASURES, Categorical
 from miue.pathology.export.patches import Patches
 from miue.predictions import ERROR_PROBABILITY, PredictionTable, color_range, uncertainty_column
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,17 +14,16 @@ import numpy as np
 from miue.common.errors import out_of_range, unknown_name
 from miue.common.files import read_json, write_json
 from miue.common.seeds import derive_seed
-from miue.common.tasks import Executor, Task, run_tasks, shares_shown
-from miue.common.text import PrintsAsTable, ResultTable, bar
+from miue.common.tasks import Task, run_tasks
+from miue.common.text import PrintsAsTable, ResultTable
 from miue.common.values import checked
 from miue.evaluation import LEVEL, Auc
 from miue.model import PartLike, Recipe, find_part
-from miue.selection.mil_bags import MIL_TESTS
-from miue.settings import RunSettings, TrainSettings
-from miue.training import Job, Run, train_job
+from miue.selection.mil_bags import MIL_TESTS, MILTest
+from miue.settings import TrainSettings
+from miue.training import Job, Run, handed_over, read_job, train_job
 
 SETTINGS = {"max_epochs": 30, "learning_rate": 1e-3, "bags_per_update": 8, "lr_patience": 5, "stop_patience": 10}
-Pair = tuple[Auc, Auc]
 TRAIN, VALIDATION, TEST, SHIFTED = range(4)
 FEWEST_TEST_BAGS = 20  # of 8, not even an AUC of 1 has an interval above 0.5
 NOTE = (
@@ -151,16 +151,18 @@ def check_mil(
     _check_arguments(tests, train_bags, test_bags, seeds)
     given = settings.given() if isinstance(settings, TrainSettings) else settings or {}
     chosen = TrainSettings.of({**SETTINGS, **given}, network=network, method=method, encoder=encoder)
-    recipe, executor = replace(Recipe.of(chosen), distances=()), chosen.to_executor()
-    trainings = [
-        {"test": name, "seed": seed, "train_bags": train_bags, "test_bags": test_bags, "device": chosen.device}
-        for name in tests
-        for seed in seeds
-    ]
-    if executor.is_local:
-        pairs = _one_after_another(recipe, trainings, progress)
-    else:
-        pairs = _side_by_side(recipe, trainings, executor, progress)
+    recipe, run = replace(Recipe.of(chosen), distances=()), Run(None, chosen, progress=progress)
+    tasks = []
+    with TemporaryDirectory(prefix="miue-") as folder, ExitStack() as handed:
+        for name in tests:
+            for seed in seeds:
+                job = _job(recipe.with_seed(seed), MIL_TESTS[name], train_bags, seed)
+                out = Path(folder) / f"{name}-{seed}.json"
+                path = handed.enter_context(handed_over(job, out, run))
+                arguments = {"job": path, "test": name, "seed": seed, "test_bags": test_bags, "out": str(out)}
+                tasks.append(Task(f"{name}, seed {seed}", "miue.selection.mil:train_and_test", arguments, out))
+        run_tasks(tasks, run.executor, doing="checking", unit="trainings", progress=progress)
+        pairs = [[Auc(**auc) for auc in read_json(task.part, what="AUCs")["aucs"]] for task in tasks]
     results = []
     for number, test in enumerate(MIL_TESTS[name] for name in tests):
         of_seeds = pairs[number * len(seeds) : (number + 1) * len(seeds)]
@@ -168,6 +170,33 @@ def check_mil(
         results.append(MILTestResult(test.name, test.shift, as_trained, shifted))
     names = [find_part(kind, part).name for kind, part in (("network", chosen.network), ("method", chosen.method))]
     return MILCheck(names[0], names[1], train_bags, tuple(seeds), tuple(results))
+
+
+def _job(recipe: Recipe, test: MILTest, count: int, seed: int) -> Job:
+    """Return a training on bags in which the easy rule is right; a quarter as many are drawn to stop by."""
+    bags = test.bags(count, seed=derive_seed(seed, TRAIN))
+    return Job(recipe, bags, test.bags(max(4, count // 4), seed=derive_seed(seed, VALIDATION)))
+
+
+def train_and_test(job: str, test: str, seed: int, test_bags: int, out: str) -> None:
+    """Train, and write the AUCs of test bags drawn as those to train on and of shifted ones; a task.
+
+    Args:
+        job: where the job was handed over.
+        test: its name.
+        seed: of the training and its bags.
+        test_bags: bags of each test set.
+        out: file to write.
+    """
+    shared, run = read_job(job)
+    model, aucs = train_job(shared, run), []
+    for part, is_shifted in ((TEST, False), (SHIFTED, True)):
+        bags = MIL_TESTS[test].bags(test_bags, seed=derive_seed(seed, part), is_shifted=is_shifted)
+        probabilities = model.predict(bags, progress=False).bags.probabilities
+        with np.errstate(divide="ignore"):
+            odds = np.log(probabilities[:, 1]) - np.log(probabilities[:, 0])
+        aucs.append(asdict(Auc.of(odds, bags.labels.values)))
+    write_json(Path(out), {"aucs": aucs})
 
 
 def _check_arguments(tests: Sequence[str], train_bags: int, test_bags: int, seeds: Sequence[int]) -> None:
@@ -182,55 +211,3 @@ def _check_arguments(tests: Sequence[str], train_bags: int, test_bags: int, seed
     ):
         if number < least:
             raise out_of_range(item, f"at least {least}", number)
-
-
-def _one_after_another(recipe: Recipe, trainings: Sequence[dict[str, Any]], progress: bool) -> list[Pair]:
-    """Return the AUCs of each training; the bar moves by epochs."""
-    pairs: list[Pair] = []
-    with bar("trainings", shown=progress) as shown:
-        task = shown.add_task("checking", total=len(trainings))
-        for training in trainings:
-            with shares_shown(lambda share: shown.update(task, completed=len(pairs) + share)):
-                pairs.append(_train_and_test(recipe, **training))
-            shown.update(task, completed=len(pairs))
-    return pairs
-
-
-def _side_by_side(
-    recipe: Recipe, trainings: Sequence[dict[str, Any]], executor: Executor, progress: bool
-) -> list[Pair]:
-    """Return the AUCs of each training; the bar moves by trainings."""
-    recipe.check_importable(f"executor {executor.kind!r}")
-    described = recipe.to_json()
-    with TemporaryDirectory(prefix="miue-") as folder:
-        tasks = []
-        for number, training in enumerate(trainings):
-            name, part = f"{training['test']}, seed {training['seed']}", Path(folder) / f"{number}.json"
-            arguments = {"recipe": described, "training": training, "part": str(part)}
-            tasks.append(Task(name, "miue.selection.mil:run_training", arguments, part))
-        run_tasks(tasks, executor, doing="checking", unit="trainings", progress=progress)
-        found = [read_json(task.part, what="AUCs") for task in tasks]
-    return [(Auc(**pair["as_trained"]), Auc(**pair["shifted"])) for pair in found]
-
-
-def run_training(recipe: Mapping[str, Any], training: Mapping[str, Any], part: str) -> None:
-    """Train with one seed for one test, and write the AUCs of both test sets; a task."""
-    as_trained, shifted = _train_and_test(Recipe(**recipe), **training)
-    write_json(Path(part), {"as_trained": asdict(as_trained), "shifted": asdict(shifted)})
-
-
-def _train_and_test(recipe: Recipe, test: str, seed: int, train_bags: int, test_bags: int, device: str) -> Pair:
-    """Train on bags in which the easy rule is right; return the AUCs of others like them and of shifted ones."""
-    chosen = MIL_TESTS[test]
-    bags = chosen.bags(train_bags, seed=derive_seed(seed, TRAIN))
-    held_out = chosen.bags(max(4, train_bags // 4), seed=derive_seed(seed, VALIDATION))
-    run = Run(None, RunSettings.of(device=device), progress=False)
-    model = train_job(Job(recipe.with_seed(seed), bags, held_out), run)
-    values = []
-    for part, is_shifted in ((TEST, False), (SHIFTED, True)):
-        bags = chosen.bags(test_bags, seed=derive_seed(seed, part), is_shifted=is_shifted)
-        probabilities = model.predict(bags, progress=False).bags.probabilities
-        with np.errstate(divide="ignore"):
-            odds = np.log(probabilities[:, 1]) - np.log(probabilities[:, 0])
-        values.append(Auc.of(odds, bags.labels.values))
-    return values[0], values[1]

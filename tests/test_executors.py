@@ -234,7 +234,7 @@ def test_seeds_are_runs_of_their_own_and_a_resume_trains_what_is_missing(tmp_pat
     run(*seeds, "--overwrite")
     assert (tmp_path / "runs" / "seed_1" / "model.safetensors").stat().st_mtime_ns != kept
     twice = ["train", tmp_path / "store", "--seeds", "1,1", *words, "--out", tmp_path / "twice"]
-    assert "the seeds: expected different ones" in run(*twice, code=2)
+    assert "the seeds: expected different numbers" in run(*twice, code=2)
     alone = ["train", tmp_path / "store", *words, "--out", tmp_path / "one", "--jobs", "2"]
     assert "train several seeds" in run(*alone, code=2)
     assert not (tmp_path / "one").exists()

@@ -269,7 +269,7 @@ def test_a_calibration_is_of_its_weights_alone(tmp_path: Path, bags: BagDataset)
     second.save(tmp_path / "second")
     miue.Calibration.load(tmp_path / "first").save(tmp_path / "second" / "calibration.json")
     mixed = miue.Model.load(tmp_path / "second")
-    with pytest.raises(ModelError, match="weights that were calibrated.*calibrate again"):
+    with pytest.raises(ModelError, match="weights that are calibrated.*calibrate again"):
         mixed.predict(bags)
     with pytest.raises(ModelError, match=second.weights_sha256):
         miue.decide(second.predict(bags), miue.Calibration.load(tmp_path / "first"))

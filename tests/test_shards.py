@@ -126,7 +126,7 @@ def test_small_bags_may_have_more_shards_than_batches(
     ]
     run("merge", *reversed(folders), "--out", tmp_path / "b" / "predictions", "--quiet")
     assert contents(tmp_path / "b" / "predictions") == contents(tmp_path / "a" / "predictions")
-    assert f"got a shard without bags (1/{count}); merge it with the other shards" in fail("evaluate", folders[0])
+    assert "got a shard without bags; merge it with the other shards" in fail("evaluate", folders[0])
     (folders[0] / "empty_shard.json").write_text("{}")
     assert "got a shard without bags; merge it with the other shards" in fail("evaluate", folders[0])
 

@@ -28,6 +28,8 @@ BAG_COLUMNS = (
     *("video", "id"),
 )
 FOLD = re.compile(r"fold_(\d+)")
+OF_DSMIL = "0"
+"""The column of paths in the lists that DSMIL writes, which has no other name."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def read_label_table(
             raise _no_column(path, "patient", PATIENT_COLUMNS, cells)
         cells = _joined(path, cells, patients, Path(slide_table))
         bags, patients = BAG_COLUMNS[0], PATIENT_COLUMNS[0]
-    bags = bags or patients
+    bags = bags or patients or (OF_DSMIL if OF_DSMIL in cells else None)
     if bags is None:
         raise _no_column(path, "id", BAG_COLUMNS, cells)
     ids = tuple(map(str.strip, cells[bags]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
-import gzip
 import shutil
 from decimal import Decimal
 from pathlib import Path
@@ -168,11 +166,6 @@ def test_separators_are_found_and_everything_is_text(tmp_path: Path, separator: 
     rows = [["slide_id", "label"], ["000123", "1"], ["1e5", "0"], ["12.0", "0"]]
     path = table(tmp_path, "\n".join(separator.join(row) for row in rows) + "\n")
     assert read_label_table(path).ids == ("000123", "1e5", "12.0")
-
-
-def test_a_byte_order_mark_and_windows_lines_are_no_part_of_a_name(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_bytes("\ufeffslide_id,label\r\na,x\r\nb,y\r\n".encode())
-    assert read_label_table(tmp_path / "t.csv").labels == ("x", "y")
 
 
 def test_endings_of_files_are_left_off_however_many(tmp_path: Path) -> None:
@@ -424,52 +417,8 @@ def test_any_fold_of_a_label_table_leaves_out_bags_that_are_not_there(tmp_path: 
         assert opened.bags.splits == ("train", "train") and [one.bag for one in opened.left_out] == ["c"]
 
 
-ENCODED = "slide_id;patient;label\nGröße 1;Müller;ja\nb;Łukasz;nein\n"
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
-def test_a_label_table_is_read_in_the_encodings_that_spreadsheets_write(
-    encoding: str, suffix: str, tmp_path: Path
-) -> None:
-    text = ENCODED.encode(encoding)
-    (tmp_path / f"t{suffix}").write_bytes(gzip.compress(text) if suffix.endswith("gz") else text)
-    found = read_label_table(tmp_path / f"t{suffix}")
-    assert found.ids == ("Größe 1", "b") and found.patients == ("Müller", "Łukasz")
-
-
-def test_utf_16_of_either_byte_order_is_read(tmp_path: Path) -> None:
-    for mark, encoding in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
-        (tmp_path / "t.csv").write_bytes(mark + ENCODED.encode(encoding))
-        assert read_label_table(tmp_path / "t.csv").labels == ("ja", "nein")
-
-
 def test_a_separator_within_quotes_separates_nothing(tmp_path: Path) -> None:
     assert read_label_table(table(tmp_path, '"slide_id";"label";"a,b,c,d"\na;x;1\nb;y;2\n')).labels == ("x", "y")
-
-
-@pytest.mark.parametrize("line", [1, 2, 3])
-def test_a_label_table_in_latin_1_is_refused_with_its_line(line: int, tmp_path: Path) -> None:
-    lines = ["slide_id,label,note", "a,x,", "b,y,"]
-    lines[line - 1] += "é"
-    (tmp_path / "t.csv").write_bytes("\n".join([*lines, ""]).encode("latin-1"))
-    with pytest.raises(
-        StorageError, match=f"t.csv', line {line}: expected text in UTF-8.*byte 0xe9, which is not UTF-8"
-    ):
-        read_label_table(tmp_path / "t.csv")
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (ENCODED.encode("utf-32"), "zero bytes; save the table as UTF-8"),
-        (ENCODED.encode("utf-16")[:-1], "line .*: expected text in UTF-8.*which is not UTF-16"),
-    ],
-)
-def test_a_table_that_is_no_text_in_a_known_encoding_is_named(content: bytes, said: str, tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_bytes(content)
-    with pytest.raises(StorageError, match=said):
-        read_label_table(tmp_path / "t.csv")
 
 
 def test_slides_of_tcga_have_the_patients_of_their_barcodes_unless_a_column_states_them(tmp_path: Path) -> None:

@@ -385,20 +385,6 @@ def test_positions_that_name_no_instance_are_errors(
         with_instance_labels(bags, tmp_path / "i.csv")
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
-def test_a_long_table_is_read_in_the_encodings_that_spreadsheets_write(encoding: str, tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_bytes(LONG.replace("0a", "ä").replace(",", ";").encode(encoding))
-    found = read_long_table(tmp_path / "t.csv")
-    assert found.ids == ("b", "ä") and np.asarray(found.instances).tolist() == [[1, 2], [5, 6], [3, 4], [7, 8]]
-
-
-@pytest.mark.parametrize(("old", "new", "line"), [("0a", "ä", 3), ("f2", "ü", 1), ("5,6", "é,6", 4)])
-def test_a_long_table_in_latin_1_is_refused_with_its_line(old: str, new: str, line: int, tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_bytes(LONG.replace(old, new, 1).encode("latin-1"))
-    with pytest.raises(StorageError, match=f"t.csv', line {line}: expected text in UTF-8"):
-        read_long_table(tmp_path / "t.csv")
-
-
 def test_columns_that_number_rows_are_named_and_inspect_lists_the_features(tmp_path: Path) -> None:
     header = "slide_id,label,{},f1,grid,video,fold_change"
     for name in ("tile_id", "row_index", "fold_0", "patch idx", "ID_2"):

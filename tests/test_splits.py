@@ -538,16 +538,6 @@ def test_splits_without_one_of_their_parts_are_refused_and_an_empty_one_is_taken
     )
 
 
-def test_splits_are_read_in_the_encodings_that_spreadsheets_write(tmp_path: Path) -> None:
-    text = "slide_id;fold_0\nä;train\nb;test\n"
-    for encoding in ("utf-8-sig", "utf-16"):
-        (tmp_path / "s.csv").write_bytes(text.encode(encoding))
-        assert read_splits(tmp_path / "s.csv").folds == ({"ä": "train", "b": "test"},)
-    (tmp_path / "s.csv").write_bytes(text.encode("latin-1"))
-    with pytest.raises(StorageError, match="s.csv', line 2: expected text in UTF-8.*the byte 0xe4"):
-        read_splits(tmp_path / "s.csv")
-
-
 def test_a_patient_in_two_splits_is_refused() -> None:
     data = replace(six(), patients=("p", "q", "r", "s", "p", "u"))
     splits = Splits("given", ({"a": "train", "b": "train", "e": "test", "f": "test"},))

@@ -287,9 +287,7 @@ def test_bags_that_the_training_lists_without_a_label_are_not_said_to_be_unliste
     run("train", *given, "--out", tmp_path / "run", *QUICK)
     more = len(rows_of(place / "labels.csv")) - len(rows)
     predict = ["predict", tmp_path / "run", place / "features", "--part", "all", "--quiet"]
-    assert f", none for {more} bags that it does not list)" in run(
-        *predict, "--out", tmp_path / "p"
-    )
+    assert f", none for {more} bags that it does not list)" in run(*predict, "--out", tmp_path / "p")
 
 
 @pytest.mark.long

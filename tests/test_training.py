@@ -491,15 +491,6 @@ def test_a_learning_rate_that_diverges_is_reported(bags: BagDataset) -> None:
         quick_train(bags, method="softmax", settings={"learning_rate": 1e30, "max_epochs": 20})
 
 
-def test_labels_that_are_measurements_are_said_to_be_no_classes() -> None:
-    arrays = [np.full((2, 3), bag, np.float32) for bag in range(8)]
-    names = [f"{months:.2f}" for months in np.linspace(1, 50, 8)]
-    bags = BagDataset.from_arrays(arrays, list(range(8)), class_names=names)
-    with pytest.raises(DataError) as raised:
-        miue.train(bags, settings={"max_epochs": 1})
-    assert raised.value.got == "1, like 7 other classes"
-
-
 def test_where_splits_have_none_to_validate_on_it_is_said_how_many_are_held_out(
     bags: BagDataset, capsys: pytest.CaptureFixture[str]
 ) -> None:

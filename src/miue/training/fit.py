@@ -21,9 +21,11 @@ from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import Logger
 
 from miue.bags import BagBatch, BagDataset, PackedBatches, ordered_batches
+from miue.bags.segments import as_float
 from miue.common.devices import evaluated_on, is_training_of_slurm, lightning_device, torch_device
-from miue.common.errors import ConfigError
+from miue.common.errors import ConfigError, noting_when
 from miue.common.tensors import read_nested
+from miue.common.text import tracked
 from miue.methods import Method
 from miue.model import BATCH_INSTANCES
 from miue.networks import encoder_precision, seeded
@@ -49,6 +51,18 @@ class TrainingSummary:
     epochs: int
     best_epoch: int
     best_criterion: float
+
+
+def learn_inputs(method: Method, bags: BagDataset, *, progress: bool) -> None:
+    """Fit encoders to their inputs; instances are read once for all members."""
+    first, *others = (member.network.encoder for member in method.members())
+    batches = ordered_batches(bags, BATCH_INSTANCES)
+    shown = progress and not batches.in_memory
+    read = tracked(batches, "measuring feature scales", shown=shown, total=len(batches), unit="batches")
+    with noting_when(lambda: "in measuring feature scales"):
+        first.learn_inputs(as_float(batch.instances) for batch in read)
+    for encoder in others:
+        encoder.load_state_dict(dict(first.named_buffers()), strict=False)
 
 
 def fit(

@@ -113,6 +113,13 @@ def validation_weights(bags: BagDataset, config: TrainingConfig) -> Float64[np.n
     return np.divide(counts.sum() / np.count_nonzero(counts), counts, where=counts > 0, out=np.zeros(len(counts)))
 
 
+def constant_criterion(bags: BagDataset, config: TrainingConfig) -> float | None:
+    """Return entropy and error rate of the class shares, as the criterion counts them; None with one class."""
+    counts = bags.labels.counts(bags.num_classes) * validation_weights(bags, config)
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum() + 1 - shares.max()) if len(shares) > 1 else None
+
+
 class AveragingStrategy(DDPStrategy):
     """Several processes whose gradients the module averages itself, once for each update.
 

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from miue.bags import BagDataset, LabelSequence, as_float, check_dataset, ordered_batches
+from miue.bags import BagDataset, LabelSequence, check_dataset
 from miue.common.devices import torch_device
 from miue.common.errors import (
     ConfigError,
     DataError,
     first_repeated,
-    noting_when,
     one_of_two,
     out_of_range,
     repeated,
@@ -27,12 +26,11 @@ from miue.common.folder_kinds import kind_of
 from miue.common.outputs import locked, refuse_existing, refuse_taken
 from miue.common.tasks import Task, reporting_part, run_tasks
 from miue.common.tensors import own_torch_state
-from miue.common.text import say, tracked
+from miue.common.text import say
 from miue.common.values import checked
 from miue.io import write_splits
 from miue.methods import Method
 from miue.model import (
-    BATCH_INSTANCES,
     Model,
     PartLike,
     Recipe,
@@ -45,11 +43,11 @@ from miue.model import (
 from miue.networks import say_if_slow
 from miue.predictions import TrainingRecord
 from miue.scores import FeatureDistance
-from miue.settings import DEFAULT_DISTANCES, TrainingConfig, TrainSettings
+from miue.settings import DEFAULT_DISTANCES, TrainSettings
 from miue.training.checkpoints import LAST
-from miue.training.fit import TrainingSummary, act_after_training, fit, read_fitted
+from miue.training.fit import TrainingSummary, act_after_training, fit, learn_inputs, read_fitted
 from miue.training.job import Job, handed_over, read_job
-from miue.training.module import validation_weights
+from miue.training.module import constant_criterion
 from miue.training.notes import length_in_words, question_negative_class, say_parts, warn_of_bags
 from miue.training.run import Run
 from miue.training.run_folder import (
@@ -167,7 +165,7 @@ def train_job(job: Job, run: Run, *, if_exists: IfExists = "refuse") -> Model:
             warn_of_bags(job)
         if writes is not None and not (writes / "config.json").exists():  # a model stays with the file it lists
             write_splits(writes / "splits.csv", job.parts(), job.bags, job.validation)
-        _learn_inputs(method, job, progress=run.progress)
+        learn_inputs(method, job.train, progress=run.progress)
         if not run.executor.is_local:
             run = _train_members(job, run, len(method.members()))
         summaries = _fit_members(method, job, run)
@@ -254,18 +252,6 @@ def train_seed(job: str, folder: str, seed: int) -> None:
     train_job(shared.with_seed(seed), replace(run, folder=out, root=out.parent, warn=False), if_exists="resume")
 
 
-def _learn_inputs(method: Method, job: Job, *, progress: bool) -> None:
-    """Fit encoders to their inputs; instances are read once for all members."""
-    first, *others = (member.network.encoder for member in method.members())
-    batches = ordered_batches(job.train, BATCH_INSTANCES)
-    shown = progress and not batches.in_memory
-    read = tracked(batches, "measuring feature scales", shown=shown, total=len(batches), unit="batches")
-    with noting_when(lambda: "in measuring feature scales"):
-        first.learn_inputs(as_float(batch.instances) for batch in read)
-    for encoder in others:
-        encoder.load_state_dict(dict(first.named_buffers()), strict=False)
-
-
 def _check_members(method: Method, run: Run) -> None:
     """Raise where the members of a method cannot be trained as asked.
 
@@ -321,7 +307,7 @@ def train_member(job: str, folder: str, number: int) -> None:
     shared, run = read_job(job)
     home, description = Path(folder), shared.description(run.settings.trainer_options)
     method = build_method(shared.model_config, shared.contract, shared.training_config.seed)
-    _learn_inputs(method, shared, progress=False)
+    learn_inputs(method, shared.train, progress=False)
     _fit_member(method, number, shared, replace(run, folder=home, home=home, resume=True, description=description))
 
 
@@ -378,20 +364,13 @@ def _record(
         settings=config.model_dump(mode="json", exclude={"seed"}),
         without_distances=without_distances,
         without_error_model="" if job.holds_out else NONE_HELD_OUT,
-        constant_criterion=_constant_criterion(job.validation, config),
+        constant_criterion=constant_criterion(job.validation, config),
     )
     if not record.warning:
         return record
     network = next(iter(method.members())).network
     others = filter(None, (network.also_try, network.encoder.also_try))
     return record.model_copy(update={"also_try": " or ".join(others)})
-
-
-def _constant_criterion(bags: BagDataset, config: TrainingConfig) -> float | None:
-    """Return entropy and error rate of the class shares, as the criterion counts them; None with one class."""
-    counts = bags.labels.counts(bags.num_classes) * validation_weights(bags, config)
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log(shares)).sum() + 1 - shares.max()) if len(shares) > 1 else None
 
 
 def _fit_distances(method: Method, job: Job, device: str) -> tuple[dict[str, FeatureDistance], str]:

@@ -63,7 +63,7 @@ LIGHT = ("distributions", "predictions", "calibration", "evaluation", "report")
 
 
 BUDGET = {
-    "common": (4_100, 24),
+    "common": (4_100, 25),
     "settings": (750, 7),
     "bags": (3_750, 18),
     "distributions": (750, 9),

@@ -20,8 +20,9 @@ import miue
 from miue.cli import app
 from miue.cli.flags import MANY, Command, takes_settings
 from miue.common.errors import MiueError
+from miue.common.settings import Location, Names, Settings, for_python
 from miue.common.text import say_json
-from miue.common.values import Location, Names, Option, Settings, for_python
+from miue.common.values import Option
 
 
 def show_help(*words: str, columns: int = 80) -> str:

@@ -29,8 +29,8 @@ from papers.mirel.options import (
 )
 
 if TYPE_CHECKING:
+    from miue.common.settings import DeviceSettings
     from miue.common.tasks.executor import ComputeSettings
-    from miue.common.values import DeviceSettings
 
 app = typer.Typer(
     name="papers.mirel",

@@ -28,8 +28,8 @@ from papers.mirel.options import (
 )
 
 if TYPE_CHECKING:
+    from miue.common.settings import DeviceSettings
     from miue.common.tasks.executor import ComputeSettings
-    from miue.common.values import DeviceSettings
 
 nuclei_app = typer.Typer(
     help="Cross-validate on nuclei-bags: real histology, the truth of every instance, and shifts.",

@@ -21,7 +21,8 @@ from miue.common.errors import ConfigError, MiueError, not_readable
 from miue.common.processes import RAISED
 
 if TYPE_CHECKING:
-    from miue.common.values import Option, Settings
+    from miue.common.settings import Settings
+    from miue.common.values import Option
 
 MANY = "Repeat it, or separate values by commas."
 OTHER_FLAGS = {

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, InstanceOf, Strict
 
 from miue.common.errors import ConfigError
+from miue.common.settings import Location, Names, Settings, for_python
 from miue.common.text import LABELS, RUNNING
-from miue.common.values import Location, Names, Settings, for_python
 
 
 class ReadFile:

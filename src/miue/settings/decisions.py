@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Strict
 
+from miue.common.settings import Settings, for_python
 from miue.common.text import RULES, RUNNING
-from miue.common.values import Guarantee, Settings, for_python
+from miue.common.values import Guarantee
 
 Part = Literal["scaling", "deferral", "sets", "ood"]
 

@@ -6,9 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from miue.common.settings import DeviceSettings, Location, Names
 from miue.common.tasks.executor import ExecutorSettings
 from miue.common.text import OUTPUT, RULES, RUNNING
-from miue.common.values import DeviceSettings, Location, Names, Precision
+from miue.common.values import Precision
 
 Estimator = Literal["residual", "bag-of-one", "attention"]
 

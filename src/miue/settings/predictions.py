@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from miue.common.settings import Location, Names, Settings
 from miue.common.tasks.executor import ExecutorSettings
 from miue.common.text import LABELS, OUTPUT, RUNNING
-from miue.common.values import Location, Names, Settings
 
 
 class ExportSettings(ExecutorSettings):

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from miue.common.settings import Location
 from miue.common.tasks.executor import ComputeSettings
 from miue.common.text import RUNNING
-from miue.common.values import Location
 
 ENCODER = "Patch encoder"
 

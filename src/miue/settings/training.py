@@ -8,9 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, Strict
 
 from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS
+from miue.common.settings import Settings, for_python
 from miue.common.tasks.executor import ComputeSettings
 from miue.common.text import MODEL, TRAINING
-from miue.common.values import Augmentation, Option, Precision, Settings, for_python
+from miue.common.values import Augmentation, Option, Precision
 from miue.settings.bags import VALIDATION_SHARE
 
 DEFAULT_NETWORK, DEFAULT_METHOD, DEFAULT_ENCODER = "attention", "mirel", "auto"

@@ -14,9 +14,10 @@ from pydantic import Field
 
 from miue.common.errors import ConfigError, MiueError, StorageError, WriteError, out_of_range, unknown_name
 from miue.common.outputs import remove_left_lock
+from miue.common.settings import DeviceSettings, Settings
 from miue.common.tasks.task import Outcome, Task, shares_shown
 from miue.common.text import RUNNING, bar, plural
-from miue.common.values import DeviceSettings, Settings, check_fields
+from miue.common.values import check_fields
 
 EXECUTORS = ("local", "processes", "ray")
 MOST_SHARDS = 64  # for local workers: they end together, and what all shards share is read seldom

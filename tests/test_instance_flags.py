@@ -33,7 +33,6 @@ from miue.calibration import (
 from miue.calibration.instance_thresholds import fit_instance_flags
 from miue.common.errors import ConfigError, DataError
 from miue.common.text import plural
-from miue.common.values import Guarantee
 from miue.distributions import Categorical
 from miue.evaluation.instances import flag_metrics
 from miue.pathology.export.folders import export
@@ -231,7 +230,7 @@ NO_OTHER = {"scaling": False, "deferral": None, "prediction_sets": None, "false_
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_one_bag_fewer_than_needed_is_refused(guarantee: Guarantee) -> None:
+def test_one_bag_fewer_than_needed_is_refused(guarantee: str) -> None:
     goal = InstanceGoal(guarantee, 0.25, cap=2)
     label, needed = int(guarantee not in OF_NEGATIVES), {"false-positives": 7}.get(guarantee, 3)
     assert goal.needed == needed

@@ -46,7 +46,7 @@ class InstanceGoal:
         cap: B ≥ 1, the most that a bag counts for "false-positives".
     """
 
-    guarantee: Guarantee = "no-false-flag"
+    guarantee: str = "no-false-flag"
     level: float = 0.1
     score: str = PROBABILITY
     negative_class: str | None = None
@@ -55,6 +55,8 @@ class InstanceGoal:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.guarantee not in GUARANTEES:
+            raise unknown_name("guarantee for instances", self.guarantee, GUARANTEES)
         if not 0 < self.level < self.highest_loss:
             raise out_of_range("level", f"a number between 0 and {self.highest_loss}", self.level)
 

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import cast
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
@@ -23,6 +24,7 @@ from miue.calibration.instance_flags import InstanceFlags, InstanceGoal, instanc
 from miue.calibration.ranks import exact
 from miue.common.errors import DataError, lacking
 from miue.common.text import plural
+from miue.common.values import Guarantee
 from miue.predictions import Predictions
 
 
@@ -69,7 +71,7 @@ def fit_instance_flags(
     budget = exact(goal.level) * (count + 1) - goal.highest_loss
     threshold, loss = _threshold(values, divisors, budget, goal, lowest=float(scored.score.min()))
     return InstanceFlags(
-        guarantee=goal.guarantee,
+        guarantee=cast("Guarantee", goal.guarantee),
         level=goal.level,
         score=goal.score,
         negative_class=negative_class,

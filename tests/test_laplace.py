@@ -104,13 +104,14 @@ def test_the_covariance_is_the_inverse_of_a_numerical_hessian(network: str, clas
     assert isinstance(model, Laplace)
     batch = labeled_batch(RAGGED_SIZES, classes)
     layer = model.network.last_layer
+    width = layer.get_parameter("weight").shape[1]
     with torch.no_grad():
         z = model.bag_scores(batch).logits
         projection = model.network.project(model.encode(batch.instances))
         of_instances = model.network.score(projection, batch.segments.singletons()).logits
 
     def loss(flat: Tensor) -> Tensor:
-        weight, bias = flat[: 7 * classes].reshape(classes, 7), flat[7 * classes :]
+        weight, bias = flat[: width * classes].reshape(classes, width), flat[width * classes :]
         return cross_entropy(linear(z, weight, bias), batch.labels, reduction="sum") + 0.35 * flat.square().sum()
 
     flat = torch.cat([parameter.flatten() for parameter in layer.parameters()]).detach()
@@ -120,7 +121,7 @@ def test_the_covariance_is_the_inverse_of_a_numerical_hessian(network: str, clas
     for embedding in (z, of_instances):
 
         def contrasts(flat: Tensor, embedding: Tensor = embedding) -> Tensor:
-            weight, bias = flat[: 7 * classes].reshape(classes, 7), flat[7 * classes :]
+            weight, bias = flat[: width * classes].reshape(classes, width), flat[width * classes :]
             return linear(embedding, weight, bias) @ basis
 
         jacobian = torch.autograd.functional.jacobian(contrasts, flat)

@@ -93,7 +93,7 @@ def run(
 
 
 @app.command("figure", cls=Command)
-@takes_settings(compute="miue.common.values:DeviceSettings")
+@takes_settings(compute="miue.common.settings:DeviceSettings")
 def figure(
     name: Annotated[str, typer.Argument(help="A figure, list for their names, or all.")],
     source: Source = DATA,

@@ -78,7 +78,7 @@ def nuclei_run(
 
 
 @nuclei_app.command("detect-shifts", cls=Command)
-@takes_settings(compute="miue.common.values:DeviceSettings")
+@takes_settings(compute="miue.common.settings:DeviceSettings")
 def nuclei_detect_shifts(
     source: Source = DATA,
     results: Results = RESULTS,

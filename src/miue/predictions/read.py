@@ -89,7 +89,10 @@ def read_predictions(
         )
     if (path / "store.json").exists() or not ((path / MAIN).exists() or (path / BAGS).exists()):
         wanted = "predictions: a folder with bags.csv, or a table"
-        fix = "name those in it, or predict bags with a model" if path.is_dir() else "check the path"
+        has_some = any(path.glob("*/*/predictions"))  # a cross-validation
+        fix = (
+            "name those in it" if has_some else "predict bags with a model" if path.is_dir() else "check the path"
+        )
         raise not_a_folder(path, wanted, fix)
     if not (path / MAIN).exists() and not (path / FOLDER).exists():
         table = next((path / name for name in INSTANCES if (path / name).exists()), None)

@@ -74,7 +74,7 @@ BUDGET = {
     "predictions": (3_050, 14),
     "calibration": (4_500, 23),
     "evaluation": (2_850, 12),
-    "io": (6_250, 34),
+    "io": (6_250, 35),
     "datasets": (1_050, 9),
     "model": (3_550, 15),
     "training": (2_650, 13),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from miue.evaluation.bootstrap import owners_of_items, paired_differences, patients_by_bag, resample
 from miue.evaluation.class_metrics import METRICS, OwnMetric, check_own_metrics, is_built_in, own_metrics, units
-from miue.evaluation.decisions import INTERVAL, RISK, DecisionEvaluation, evaluate_decisions
+from miue.evaluation.decisions import INTERVAL, RISK, DecisionEvaluation, GroupEvaluation, evaluate_decisions
 from miue.evaluation.evaluate import evaluate, evaluate_groups
-from miue.evaluation.evaluation import Evaluation, GroupEvaluation
+from miue.evaluation.evaluation import Evaluation
 from miue.evaluation.instances import (
     FLAG_TITLES,
     FLAGS_IN_PERCENT,

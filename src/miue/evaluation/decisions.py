@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float64
 from miue.bags import group_by_patient
 from miue.calibration import Calibration, grouped_error_interval
 from miue.evaluation.class_metrics import brier_score, expected_calibration_error, negative_log_likelihood
+from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import NO_LABEL, NONE_KNOWN_IN, Judged, Metric
 from miue.predictions import Decisions, PredictionTable
 
@@ -148,3 +149,39 @@ def _covered(table: PredictionTable, sets: Bool[np.ndarray, "n C"]) -> Bool[np.n
 
 def _share(values: Bool[np.ndarray, "n"] | Float64[np.ndarray, "n"]) -> Metric:
     return Metric(float(values.mean())) if len(values) else Metric.undefined("no such bag")
+
+
+@dataclass(frozen=True)
+class GroupEvaluation:
+    """Evaluation of the bags of one group.
+
+    Attributes:
+        bags: metrics of its bags.
+        accuracy_low: lower end of the exact 95 % interval of the accuracy, wider where patients have several bags.
+        accuracy_high: upper end.
+        recall_low: lower end of that of the recall of each class, by its number.
+        recall_high: upper ends.
+        decisions: how the decisions of its bags came out; None where there are none.
+    """
+
+    bags: LevelEvaluation
+    accuracy_low: Metric
+    accuracy_high: Metric
+    recall_low: Mapping[str, Metric]
+    recall_high: Mapping[str, Metric]
+    decisions: DecisionEvaluation | None
+
+    def named_metrics(self, classes: Sequence[str]) -> Iterator[tuple[str, Metric]]:
+        """Yield name and value of every metric of its bags, of the ends of intervals, and of decisions.
+
+        Args:
+            classes: names in order.
+        """
+        yield from self.bags.named_metrics(classes)
+        yield "accuracy_low", self.accuracy_low
+        yield "accuracy_high", self.accuracy_high
+        for name, low, high in zip(classes, self.recall_low.values(), self.recall_high.values(), strict=True):
+            yield f"recall_{name}_low", low
+            yield f"recall_{name}_high", high
+        if self.decisions is not None:
+            yield from ((f"decisions_{name}", metric) for name, metric in self.decisions.metrics.items())

@@ -14,8 +14,8 @@ from miue.common.errors import ConfigError, first_few
 from miue.common.text import bar
 from miue.common.values import checked
 from miue.evaluation.class_metrics import OwnMetric, check_own_metrics, own_metrics
-from miue.evaluation.decisions import evaluate_decisions, share_interval
-from miue.evaluation.evaluation import NO_GROUP, Evaluation, GroupEvaluation
+from miue.evaluation.decisions import GroupEvaluation, evaluate_decisions, share_interval
+from miue.evaluation.evaluation import NO_GROUP, Evaluation
 from miue.evaluation.instances import evaluate_flags, evaluate_froc
 from miue.evaluation.level import LevelEvaluation, evaluate_level
 from miue.evaluation.metrics import NO_INSTANCE_LABEL, NO_LABEL, SEVERAL_CLASSES, Metric

@@ -11,7 +11,7 @@ import numpy as np
 from miue.calibration import describe_negative_class
 from miue.common.errors import ConfigError, import_extra
 from miue.common.text import PrintsAsTable, ResultTable
-from miue.evaluation.decisions import DecisionEvaluation
+from miue.evaluation.decisions import DecisionEvaluation, GroupEvaluation
 from miue.evaluation.instances import FlagEvaluation, applied_negative_class
 from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import Metric
@@ -20,42 +20,6 @@ from miue.predictions import UNKNOWN, Provenance
 
 NO_GROUP = "no group"
 """Name of the group of bags whose group is not known."""
-
-
-@dataclass(frozen=True)
-class GroupEvaluation:
-    """Evaluation of the bags of one group.
-
-    Attributes:
-        bags: metrics of its bags.
-        accuracy_low: lower end of the exact 95 % interval of the accuracy, wider where patients have several bags.
-        accuracy_high: upper end.
-        recall_low: lower end of that of the recall of each class, by its number.
-        recall_high: upper ends.
-        decisions: how the decisions of its bags came out; None where there are none.
-    """
-
-    bags: LevelEvaluation
-    accuracy_low: Metric
-    accuracy_high: Metric
-    recall_low: Mapping[str, Metric]
-    recall_high: Mapping[str, Metric]
-    decisions: DecisionEvaluation | None
-
-    def named_metrics(self, classes: Sequence[str]) -> Iterator[tuple[str, Metric]]:
-        """Yield name and value of every metric of its bags, of the ends of intervals, and of decisions.
-
-        Args:
-            classes: names in order.
-        """
-        yield from self.bags.named_metrics(classes)
-        yield "accuracy_low", self.accuracy_low
-        yield "accuracy_high", self.accuracy_high
-        for name, low, high in zip(classes, self.recall_low.values(), self.recall_high.values(), strict=True):
-            yield f"recall_{name}_low", low
-            yield f"recall_{name}_high", high
-        if self.decisions is not None:
-            yield from ((f"decisions_{name}", metric) for name, metric in self.decisions.metrics.items())
 
 
 @dataclass(frozen=True, repr=False)

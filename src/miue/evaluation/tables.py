@@ -11,14 +11,14 @@ from miue.common.errors import first_few
 from miue.common.text import ResultTable
 from miue.distributions import MEASURES
 from miue.evaluation.class_metrics import METRICS, units
-from miue.evaluation.decisions import DecisionEvaluation
+from miue.evaluation.decisions import DecisionEvaluation, GroupEvaluation
 from miue.evaluation.instances import FLAG_TITLES, FLAGS_IN_PERCENT, FROC_TITLES, FlagEvaluation
 from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import Metric, Separation
 from miue.predictions import HIGH, MEAN, distance_of
 
 if TYPE_CHECKING:
-    from miue.evaluation.evaluation import GroupEvaluation
+    from miue.evaluation.decisions import GroupEvaluation
 
 OF_DECISIONS = ("accepted", "deferred", "flagged", "selective_risk", "coverage")
 """What is shown of the decisions of a group."""

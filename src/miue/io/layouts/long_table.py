@@ -17,7 +17,7 @@ from miue.common.errors import DataError, MiueError, first_few, lacking
 from miue.common.tables import read_parts, texts_of_column
 from miue.common.text import plural
 from miue.io.columns import HOW_TO_CHOOSE, columns_by_meaning, may_number_rows, possible_features
-from miue.io.layouts.table import TableFiles, name_of_bag
+from miue.io.layouts.table_files import TableFiles, name_of_bag
 from miue.io.raw_bags import RawBags
 
 FIX = f"check the file; columns of text are {', '.join(TEXT)} alone, or choose the features ({HOW_TO_CHOOSE})"

@@ -275,7 +275,8 @@ def test_the_command(tmp_path: Path) -> None:
     written = json.loads((tmp_path / "cv" / "fold_1" / "seed_4" / "metrics.json").read_text())
     assert written["seed"] == 4 and is_sealed(written)
     evaluated = CliRunner().invoke(app, ["evaluate", str(tmp_path / "cv")])
-    assert "got a cross-validation; name those in it" in str(evaluated.exception)
+    first = tmp_path / "cv" / "fold_0" / "seed_3" / "predictions"
+    assert f"got a cross-validation; name those in it: {first}, " in str(evaluated.exception)
     none = [*command[:-1], str(tmp_path / "none"), "--splits", "none"]
     assert CliRunner().invoke(app, [*none, *options]).exit_code == 0
     assert (tmp_path / "none" / "splits.csv").read_text() == (tmp_path / "cv" / "splits.csv").read_text()

@@ -373,7 +373,9 @@ def test_predictions_of_other_weights_than_the_calibrated_ones_are_refused_and_u
         same = replace(given, provenance=Provenance(weights_sha256=predicted))
         assert decide(same, by_hand(weights_sha256=calibrated)).bags.decisions is not None
     other = replace(given, provenance=Provenance(weights_sha256="b"))
-    with pytest.raises(ModelError, match=r"SHA-256 a\), got .*SHA-256 b\); .*calibrate again"):
+    with pytest.raises(
+        ModelError, match=r"SHA-256 a\), got .*SHA-256 b\); predict with the calibrated model, or calibrate again"
+    ):
         decide(other, by_hand(weights_sha256="a"))
 
 

@@ -90,7 +90,7 @@ def test_a_report_shows_fewer_instances_until_it_fits_and_says_so(tmp_path: Path
     probable = np.argsort(-predictions.instances.probabilities[:400, 1])
     assert set(uncertain[: cap // 2].tolist()) <= set(kept.tolist())
     assert set(probable[: cap // 2].tolist()) <= set(kept.tolist())
-    with pytest.raises(ConfigError, match=r"at most 0.03 MB.*pass max_mb=1"):
+    with pytest.raises(ConfigError, match=r"at most 0.03 MB, got .*pass max_mb=1"):
         reported(tmp_path, predictions, max_mb=0.03)
 
 

@@ -142,7 +142,7 @@ def test_probabilities_with_decimal_commas_are_read(tmp_path: Path) -> None:
 def test_a_column_of_text_in_parquet_is_named_with_its_cell(tmp_path: Path) -> None:
     cells = {"bag_id": ["a", "b"], "barcode": ["AAAC-1", "AAAG-1"], "f": [0.5, 1.0]}
     parquet.write_table(pa.table(cells), tmp_path / "t.parquet")
-    said = r"column 'barcode': expected numbers, got .*'AAA.-1'.*; check .* choose the features"
+    said = r"column 'barcode': expected numbers, got .*'AAA.-1'.*; check .* choose the features \(features=NAME"
     with pytest.raises(StorageError, match=said):
         load_bags(tmp_path / "t.parquet")
     lists = {"bag_id": ["a", "b"], "f": [0.5, 1.0], "pca": [[1.0, 2.0], [3.0, 4.0]]}

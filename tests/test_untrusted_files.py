@@ -307,9 +307,7 @@ def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(
     writer = os.open(tmp_path / "pipe", os.O_RDWR)  # else a reader that opens it would wait for ever
     os.write(writer, b"bag_id,label\na,0\n")
     try:
-        with pytest.raises(
-            StorageError, match="expected (a file, got a pipe, a socket or a device|predictions: .*got a file)"
-        ):
+        with pytest.raises(StorageError, match="expected a file, got a pipe, a socket or a device"):
             read(tmp_path / "pipe")
     finally:
         os.close(writer)

@@ -107,6 +107,12 @@ class Method(nn.Module, ABC):
     def distribution(self, logits: Float[Tensor, "n C"]) -> PredictiveDistribution:
         """Return the predictive distribution for the logits of S or T."""
 
+    def bag_distribution(
+        self, projection: Projection, segments: Segments, logits: Float[Tensor, "B _"]
+    ) -> PredictiveDistribution:
+        """Return the distribution of each bag, for its logits S and the projection of its instances."""
+        return self.distribution(logits)
+
     def instance_distribution(
         self, features: Float[Tensor, "N D"], logits: Float[Tensor, "N C"], estimator: str
     ) -> PredictiveDistribution:
@@ -213,7 +219,7 @@ class Method(nn.Module, ABC):
                 instances.append(check_distribution(self, self.network, make, len(features), classes))
         whole = projections[0] if len(projections) == 1 else tuple(map(torch.cat, zip(*projections, strict=True)))
         scores = self._scores(whole, segments)
-        make = partial(self.distribution, scores.logits)
+        make = partial(self.bag_distribution, whole, segments, scores.logits)
         bags = check_distribution(self, self.network, make, segments.num_bags, classes)
         if estimator == ATTENTION:
             assert scores.attention is not None

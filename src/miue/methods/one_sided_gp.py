@@ -13,11 +13,17 @@ from torch import Tensor, nn
 from miue.bags import BagBatch, Segments, per_instance
 from miue.common.errors import ConfigError
 from miue.common.returned import class_name
-from miue.common.tensors import in_double, symmetric_eigen
+from miue.common.tensors import in_double
 from miue.common.values import Width
 from miue.distributions import PredictiveDistribution, contrast_basis, softmax_of_gaussian
-from miue.methods.base import ATTENTION, BatchPrediction, attention_proxy
-from miue.methods.sngp import ROWS, RandomFeatureLayer, bound_norms, check_process, register_directions
+from miue.methods.sngp import (
+    ROWS,
+    RandomFeatureLayer,
+    bound_norms,
+    check_process,
+    covariance_factor,
+    register_directions,
+)
 from miue.methods.softmax import Softmax
 from miue.networks import MILNetwork, Projection, Scores
 from miue.networks.one_sided import OneSidedAttentionNetwork
@@ -60,12 +66,8 @@ class OneSidedGP(Softmax):
         super().__init__(network)
         check_process(length_scale, ridge, norm_bound)
         if not isinstance(network, OneSidedAttentionNetwork):
-            raise ConfigError(
-                item="method 'one-sided-gp'",
-                wanted="network 'one-sided-attention'",
-                got=class_name(network),
-                fix="choose that network, or method 'sngp'",
-            )
+            wanted, fix = "network 'one-sided-attention'", "choose that network, or method 'sngp'"
+            raise ConfigError(item="method 'one-sided-gp'", wanted=wanted, got=class_name(network), fix=fix)
         self.ridge, self.norm_bound = ridge, norm_bound
         network.head[-1] = nn.Identity()
         classes = network.num_classes - 1  # that have a score
@@ -75,8 +77,7 @@ class OneSidedGP(Softmax):
 
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
         """Bound the spectral norms, and return the mean cross-entropy of the bags."""
-        if self.norm_bound:
-            bound_norms(self, self.norm_bound)
+        bound_norms(self, self.norm_bound)
         return super().loss(batch, epoch)
 
     def instance_logits(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
@@ -87,15 +88,13 @@ class OneSidedGP(Softmax):
     @torch.no_grad()
     def fit_after_training(self, batches: Iterable[BagBatch]) -> None:
         """Compute the covariance of the weights from the training bags, in one pass."""
-        precision = self.ridge * torch.eye(self.factor.shape[-1]).to(in_double(self.factor))
-        precision = precision.repeat(len(self.factor), 1, 1)
-        for batch in batches:
-            projection = self.network.encode_and_project(batch.instances)[1]
-            gradient = self.gradient(projection[0], batch.segments)
-            p = in_double(self._scores(projection, batch.segments).logits).softmax(-1)[:, 1:]
-            precision += torch.einsum("nk,nkd,nke->kde", p * (1 - p), gradient, gradient)
-        values, vectors = symmetric_eigen(precision)
-        self.factor.copy_(vectors / values.sqrt().unsqueeze(-2))
+        self.factor.copy_(covariance_factor(self.ridge, self.factor, map(self._curvature, batches)))
+
+    def _curvature(self, batch: BagBatch) -> Float[Tensor, "scores m m"]:
+        projection = self.network.encode_and_project(batch.instances)[1]
+        gradient = self.gradient(projection[0], batch.segments)
+        p = in_double(self._scores(projection, batch.segments).logits).softmax(-1)[:, 1:]
+        return torch.einsum("nk,nkd,nke->kde", p * (1 - p), gradient, gradient)
 
     def gradient(self, embeddings: Float[Tensor, "N E"], segments: Segments) -> Float[Tensor, "B scores m"]:
         """Return ∂S/∂β = Σ a_k (1 + s_k − S) φ_k of each bag in float64; φ is computed in blocks."""
@@ -110,25 +109,18 @@ class OneSidedGP(Softmax):
             total.index_add_(0, bag, weight.unsqueeze(2) * features.unsqueeze(1))
         return total
 
-    def predict(
-        self, blocks: Iterable[Float[Tensor, "_ D"]], segments: Segments, estimator: str
-    ) -> BatchPrediction:
-        """Predict bags and instances from encoded features, in one pass."""
-        embeddings, instances = [], []
-        for features in blocks:
-            projection = self.network.project(features)
-            embeddings.append(projection[0])
-            if estimator != ATTENTION:
-                ones = Segments.ones(len(features), features.device)
-                phi = in_double(self.process.features(projection[0])).unsqueeze(1)
-                instances.append(self._of_process(self._scores(projection, ones).logits, phi))
-        whole = torch.cat(embeddings)
-        scores = self._scores((whole,), segments)
-        bags = self._of_process(scores.logits, self.gradient(whole, segments))
-        if estimator == ATTENTION:
-            assert scores.attention is not None
-            return BatchPrediction(bags, attention_proxy(scores.attention, scores.logits, segments))
-        return BatchPrediction(bags, type(instances[0]).concatenate(instances))
+    def bag_distribution(
+        self, projection: Projection, segments: Segments, logits: Float[Tensor, "B C"]
+    ) -> PredictiveDistribution:
+        """Return the distribution of each bag, by the gradient of its score."""
+        return self._of_process(logits, self.gradient(projection[0], segments))
+
+    def instance_distribution(
+        self, features: Float[Tensor, "N D"], logits: Float[Tensor, "N C"], estimator: str
+    ) -> PredictiveDistribution:
+        """Return the distribution of each instance, whose gradient is φ."""
+        phi = in_double(self.process.features(self.network.project(features)[0]))
+        return self._of_process(logits, phi.unsqueeze(1))
 
     def _scores(self, projection: Projection, segments: Segments) -> Scores:
         """Return the mean logits of each bag, and the weights of its instances."""

@@ -114,8 +114,7 @@ class SNGP(EmbeddingMethod):
 
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
         """Bound the spectral norms, and return the mean cross-entropy of the bags."""
-        if self.norm_bound:
-            bound_norms(self, self.norm_bound)
+        bound_norms(self, self.norm_bound)
         return super().loss(batch, epoch)
 
     def logits(self, embedding: Float[Tensor, "n E"]) -> Float[Tensor, "n C"]:
@@ -126,16 +125,14 @@ class SNGP(EmbeddingMethod):
     @torch.no_grad()
     def fit_after_training(self, batches: Iterable[BagBatch]) -> None:
         """Compute the covariance of the weights from the training bags, in one pass."""
-        precision = self.ridge * torch.eye(self.factor.shape[-1]).to(in_double(self.factor))
-        precision = precision.repeat(len(self.factor), 1, 1)
-        for batch in batches:
-            embedding = self.bag_scores(batch).logits
-            features = in_double(self.process.features(embedding))
-            p = in_double(self.logits(embedding)).softmax(-1)
-            weights = (p * (1 - p))[:, : len(precision)]
-            precision += torch.einsum("nc,nd,ne->cde", weights, features, features)
-        values, vectors = symmetric_eigen(precision)
-        self.factor.copy_(vectors / values.sqrt().unsqueeze(-2))
+        self.factor.copy_(covariance_factor(self.ridge, self.factor, map(self._curvature, batches)))
+
+    def _curvature(self, batch: BagBatch) -> Float[Tensor, "any m m"]:
+        embedding = self.bag_scores(batch).logits
+        features = in_double(self.process.features(embedding))
+        p = in_double(self.logits(embedding)).softmax(-1)
+        weights = (p * (1 - p))[:, : len(self.factor)]
+        return torch.einsum("nc,nd,ne->cde", weights, features, features)
 
     def variances(self, embedding: Float[Tensor, "n E"]) -> Float[Tensor, "n C"]:
         """Return the variance φᵀ Σ_c φ of each logit of bags or instances."""
@@ -154,12 +151,19 @@ class SNGP(EmbeddingMethod):
         return softmax_of_gaussian(self.logits(logits), covariance)
 
 
-def check_process(length_scale: float, ridge: float, norm_bound: float) -> None:
-    """Raise unless the options of a process can be.
+def covariance_factor(
+    ridge: float, like: Float[Tensor, "any m m"], curvatures: Iterable[Float[Tensor, "any m m"]]
+) -> Float[Tensor, "any m m"]:
+    """Return the factors F, shaped ``like`` that, of the covariances F Fᵀ = (ridge · I + Σ curvatures)⁻¹."""
+    precision = (ridge * torch.eye(like.shape[-1])).to(in_double(like)).repeat(len(like), 1, 1)
+    for curvature in curvatures:
+        precision += curvature
+    values, vectors = symmetric_eigen(precision)
+    return vectors / values.sqrt().unsqueeze(-2)
 
-    Raises:
-        ConfigError: a length scale or ridge that is not above 0, or a negative bound.
-    """
+
+def check_process(length_scale: float, ridge: float, norm_bound: float) -> None:
+    """Raise a ConfigError unless length scale and ridge are above 0, and the bound from 0."""
     for option, value in (("length_scale", length_scale), ("ridge", ridge)):
         if value <= 0:
             raise out_of_range(f"option 'method.{option}'", "a number above 0", value)
@@ -176,6 +180,8 @@ def register_directions(method: Method) -> None:
 @torch.no_grad()
 def bound_norms(method: Method, bound: float) -> None:
     """Scale the linear layers of the encoder whose spectral norm, by one power iteration, is above ``bound``."""
+    if not bound:
+        return
     for number, layer in enumerate(_linear_layers(method)):
         direction = method.get_buffer(f"direction_{number}")
         left = normalize(layer.weight @ direction, dim=0)

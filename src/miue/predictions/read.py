@@ -18,6 +18,7 @@ from miue.common.errors import (
     ConfigError,
     DataError,
     StorageError,
+    first_few,
     lacking,
     missing_column,
     not_a_folder,
@@ -74,7 +75,7 @@ def read_predictions(
     """
     path, classes = Path(path), tuple(map(one_form, classes))
     check_names_given(classes, max(2, len(set(classes))), repr(str(path)))
-    if path.is_file():
+    if path.exists() and not path.is_dir():
         table = None if instances is None else Path(instances)
         return _read_tables(path, table, classes, columns or {}, instance_columns or {})
     if instances is not None or columns or instance_columns:
@@ -89,10 +90,9 @@ def read_predictions(
         )
     if (path / "store.json").exists() or not ((path / MAIN).exists() or (path / BAGS).exists()):
         wanted = "predictions: a folder with bags.csv, or a table"
-        has_some = any(path.glob("*/*/predictions"))  # a cross-validation
-        fix = (
-            "name those in it" if has_some else "predict bags with a model" if path.is_dir() else "check the path"
-        )
+        within = sorted(map(str, path.glob("*/*/predictions")))
+        fix = "predict bags with a model" if path.is_dir() else "check the path"
+        fix = f"name those in it: {first_few(within)}" if within else fix
         raise not_a_folder(path, wanted, fix)
     if not (path / MAIN).exists() and not (path / FOLDER).exists():
         table = next((path / name for name in INSTANCES if (path / name).exists()), None)

@@ -56,8 +56,9 @@ class Preset(BaseModel):
 
     @property
     def recipe(self) -> Recipe:
-        """What is trained; distances are fitted where the trained model is evaluated."""
-        return Recipe(self.network, self.method, self.encoder, self.options, (), self.settings)
+        """What is trained; distances are fitted where the trained model is evaluated, and no temperature is."""
+        settings = {"temperature_scaling": False, **self.settings}
+        return Recipe(self.network, self.method, self.encoder, self.options, (), settings)
 
     @property
     def version(self) -> int:

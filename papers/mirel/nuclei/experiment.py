@@ -40,6 +40,7 @@ SETTINGS: dict[str, Any] = {
     "max_epochs": 40,
     "stop_patience": 12,
     "lr_patience": 8,
+    "temperature_scaling": False,
 }
 """Chosen once, see results/nuclei/overview.md; the same for every method with attention."""
 

@@ -30,6 +30,7 @@ from miue.calibration.instance_flags import (
 from miue.calibration.instance_thresholds import refuse_positive_instances
 from miue.calibration.prediction_sets import SET_SCORES, PredictionSetGoal
 from miue.calibration.ranks import grouped_error_interval, grouped_error_intervals
+from miue.calibration.scaling import fit_temperature
 from miue.calibration.worklist import Worklist, limits_file, worklist, write_worklist
 from miue.predictions import DatasetShift
 
@@ -66,6 +67,7 @@ __all__ = [
     "describe_negative_class",
     "estimate_mix",
     "find_shift",
+    "fit_temperature",
     "grouped_error_interval",
     "grouped_error_intervals",
     "instance_scores",

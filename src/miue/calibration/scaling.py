@@ -15,9 +15,11 @@ from miue.calibration.covariate_shift import effective_sample_size
 from miue.common.errors import DataError
 from miue.common.text import plural
 from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
+from miue.predictions import PredictionTable
 
 COLDEST, HOTTEST = 0.05, 20.0
 _STEPS = 61  # temperatures tried before the search between neighbors
+FEWEST = 20  # labeled bags for the temperature of a model
 SHARPENING = 0.5  # standard deviation of log T before any bag is seen, where the bags ask for T below 1
 
 
@@ -66,9 +68,8 @@ class Scaling(BaseModel):
                 fix="decide on predictions of the model that was calibrated",
             )
         if isinstance(distribution, Dirichlet):
-            evidence = (distribution.alpha - 1).clamp(min=0)
-            return Dirichlet((evidence.log() / self.temperature).exp() + 1)
-        return Categorical((distribution.probabilities.log() / self.temperature).softmax(-1))
+            return distribution.tempered(self.temperature)
+        return Categorical(distribution.probabilities).tempered(self.temperature)
 
 
 def fit_scaling(
@@ -176,3 +177,21 @@ def _minimum(loss: Callable[[float], float]) -> float:
     bounds = (float(grid[index - 1]), float(grid[index + 1]))
     minimum = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-9})
     return float(minimum.x)
+
+
+def fit_temperature(table: PredictionTable) -> float | None:
+    """Return the temperature that suits labeled bags, None where they cannot bound one.
+
+    They cannot where they are fewer than ``FEWEST``, of one class, or such that ``fit_scaling`` fits none.
+
+    Args:
+        table: of bags, of any number.
+    """
+    judged = np.flatnonzero(table.judged)
+    labels = table.labels.values[judged]
+    if len(labels) < FEWEST or len(np.unique(labels)) < 2:
+        return None
+    try:
+        return fit_scaling(table.distribution.subset(torch.from_numpy(judged)), labels).temperature
+    except DataError:
+        return None

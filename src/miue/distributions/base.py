@@ -27,6 +27,15 @@ class PredictiveDistribution(ABC):
         """Return the predictions of the items in ``rows``, of this class."""
 
     @abstractmethod
+    def tempered(self, temperature: float) -> PredictiveDistribution:
+        """Return the predictions at a temperature above 0, of this class: above 1 less sure, below 1 more.
+
+        ``tempered(1 / T)`` of ``tempered(T)`` are the predictions as they were, but for rounding.
+
+        Reference: Guo et al. 2017, "On Calibration of Modern Neural Networks", Section 4.2.
+        """
+
+    @abstractmethod
     def cpu(self) -> PredictiveDistribution:
         """Return the same predictions in main memory."""
 

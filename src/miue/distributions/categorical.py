@@ -56,6 +56,10 @@ class Categorical(PredictiveDistribution):
         """Return the predictions of the items in ``rows``."""
         return Categorical(self.probabilities[rows])
 
+    def tempered(self, temperature: float) -> Categorical:
+        """Return p^(1/T), made to sum to one: the softmax of logits / T."""
+        return Categorical((self._probabilities.log() / temperature).softmax(-1))
+
     def cpu(self) -> Categorical:
         """Return the same predictions in main memory."""
         return Categorical(self._probabilities.cpu())

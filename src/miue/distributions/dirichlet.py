@@ -64,6 +64,15 @@ class Dirichlet(PredictiveDistribution):
         """Return the predictions of the items in ``rows``."""
         return Dirichlet(self.alpha[rows])
 
+    def tempered(self, temperature: float) -> Dirichlet:
+        """Return log e / T as log-evidence, alpha = e^(1/T) + 1; no evidence, or alpha below 1, is none.
+
+        Where evidence is exp(logit), T is the temperature of the logits. An evidence of one stays one, and the
+        classes stay in their order.
+        """
+        evidence = (self.alpha - 1).clamp(min=0)
+        return Dirichlet((evidence.log() / temperature).exp() + 1)
+
     def cpu(self) -> Dirichlet:
         """Return the same predictions in main memory."""
         return Dirichlet(self.alpha.cpu())

@@ -57,6 +57,12 @@ class Draws(PredictiveDistribution):
         """Return the predictions of the items in ``rows``."""
         return Draws(self.probabilities[rows], self._expected_entropy[rows])
 
+    def tempered(self, temperature: float) -> Draws:
+        """Return the mean at a temperature, as a categorical has it; the epistemic share of its entropy stays."""
+        mean = self._mean.tempered(temperature)
+        share = (self._expected_entropy / self.entropy()).nan_to_num(1.0).clamp(0, 1)
+        return Draws(mean.probabilities, share * mean.entropy())
+
     def cpu(self) -> Draws:
         """Return the same predictions in main memory."""
         return Draws(self.probabilities.cpu(), self._expected_entropy.cpu())

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from safetensors.torch import save
 from torch import Tensor
 
 from miue.bags import BagDataset, LabelSequence
-from miue.calibration import CALIBRATION, Calibration, decide
+from miue.calibration import CALIBRATION, Calibration, decide, fit_temperature
 from miue.common.errors import DataError, first_few
 from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import MODEL
@@ -23,7 +23,7 @@ from miue.common.tasks import Shard
 from miue.common.tensors import copy_weights, own_torch_state, write_tensors
 from miue.common.text import PrintsAsTable, ResultTable
 from miue.common.values import checked
-from miue.methods import Method
+from miue.methods import ATTENTION, Method
 from miue.model.build import check_saveable
 from miue.model.config import KINDS, ModelConfig
 from miue.model.contract import DataContract
@@ -191,6 +191,12 @@ class Model(PrintsAsTable):
 
         if errors is not None:
             batches = (errors.add_to(of_bags, of_instances) for of_bags, of_instances in batches)
+        if (temperature := self.training.temperature) is not None:
+            kept = chosen == ATTENTION  # weights that sum to one over a bag: no probabilities of classes
+            batches = (
+                (of_bags.tempered(temperature), of_instances if kept else of_instances.tempered(temperature))
+                for of_bags, of_instances in batches
+            )
         if rule is not None and shard is None:
             batches = ((of_bags, rule.flag(of_instances)) for of_bags, of_instances in batches)
         return PredictionStream(batches, self.provenance().model_copy(update={"estimator": chosen}), complete)
@@ -223,9 +229,10 @@ class Model(PrintsAsTable):
         self.contract.check(bags)
 
     def with_validation(self, validation: BagDataset, *, device: str = "auto") -> Model:
-        """Return the model with what its validation bags say of it: usual uncertainties, and an error model.
+        """Return the model with what its validation bags say: a temperature, usual uncertainties, an error model.
 
-        Too few labeled bags leave the error model out, and ``training.without_error_model`` says so.
+        Too few labeled bags leave the temperature or the error model out, and ``training`` says so. A calibration
+        is left out: it held for what the model predicted before.
 
         Args:
             validation: bags that its weights were not trained on.
@@ -234,20 +241,28 @@ class Model(PrintsAsTable):
         Raises:
             ModelError: instances of another shape.
         """
-        stream = replace(self, error_model=None, calibration=None).stream(validation, device=device)
+        without = self.training.model_copy(update={"temperature": None, "without_error_model": ""})
+        bare = replace(self, training=without, error_model=None, calibration=None)
+        stream = bare.stream(validation, device=device)
         tables, parts = [], []
         for of_bags, of_instances in stream.batches:
             tables.append(of_bags)
             parts.append(ErrorInputs.of(of_bags, of_instances, self.method.negative_class))
         bags, read = PredictionTable.concatenate(tables), ErrorInputs.concatenate(parts)
+        said: dict[str, Any] = {}
+        if without.settings.get("temperature_scaling"):
+            said["temperature"] = fit_temperature(bags)
+        errors: ErrorModel | None = None
         try:
             errors = ErrorModel.fit(bags, read, stream.provenance.estimator, self.contract.class_names)
         except DataError as error:
-            training = self.training.model_copy(update={"without_error_model": str(error)})
-            quantiles = ValidationQuantiles.of(bags, validation.sizes)
-            return replace(self, training=training, validation=quantiles, error_model=None)
-        quantiles = ValidationQuantiles.of(errors.add_to_bags(bags, read.of_bags), validation.sizes)
-        return replace(self, validation=quantiles, error_model=errors)
+            said["without_error_model"] = str(error)
+        if errors is not None:
+            bags = errors.add_to_bags(bags, read.of_bags)
+        bags = bags.tempered(said.get("temperature") or 1.0)
+        training = without.model_copy(update=said)
+        quantiles = ValidationQuantiles.of(bags, validation.sizes)
+        return replace(bare, training=training, validation=quantiles, error_model=errors)
 
     @checked()
     def evaluate(
@@ -300,7 +315,11 @@ class Model(PrintsAsTable):
         weights = f"{sum(weight.numel() for weight in self.method.parameters()):,} weights"
         classes = first_few(self.contract.class_names, 6)
         calibrated = "calibrated" if self.calibration is not None else "not calibrated"
-        note = f"instances of shape {self.contract.shape_in_words}; classes {classes}; {weights}; {calibrated}"
+        temperature = self.training.temperature
+        at = "no temperature" if temperature is None else f"temperature {temperature:.2f}"
+        note = (
+            f"instances of shape {self.contract.shape_in_words}; classes {classes}; {weights}; {at}; {calibrated}"
+        )
         notes = (note, self.training.warning) if self.training.warning else (note,)
         return (ResultTable(("model", "name", "options"), tuple(rows), notes),)
 

@@ -39,6 +39,8 @@ class TrainingRecord(BaseModel):
         settings: fields of ``TrainingConfig`` but the seed.
         without_distances: why no distances to the training instances were fitted, "" where they were.
         without_error_model: why no error model was fitted to the validation bags, "" otherwise.
+        temperature: T of the probabilities of bags and instances, fitted to the validation bags; None for none.
+            ``distribution.tempered(1 / T)`` are the predictions without it.
         constant_criterion: the lowest NLL + error rate on the same bags of any prediction that is the same for
             each, that of the class shares; None where one class alone is there, or it was not written down.
         also_try: an option of the network to try where hardly anything was learned, "" otherwise.
@@ -55,6 +57,7 @@ class TrainingRecord(BaseModel):
     settings: dict[str, Scalar]
     without_distances: str = ""
     without_error_model: str = ""
+    temperature: float | None = Field(default=None, gt=0)
     constant_criterion: float | None = None
     also_try: str = ""
 

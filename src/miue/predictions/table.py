@@ -257,6 +257,10 @@ class PredictionTable(PrintsAsTable):
             **ItemColumns.concatenate([table.columns for table in tables]).columns(),
         )
 
+    def tempered(self, temperature: float) -> PredictionTable:
+        """Return the table with its distribution at a temperature above 0."""
+        return replace(self, distribution=self.distribution.tempered(temperature))
+
     def subset(self, rows: Int64[np.ndarray, "m"]) -> PredictionTable:
         """Return the items of the given rows."""
         return PredictionTable(

@@ -76,6 +76,10 @@ class TrainingSettings(Settings):
         lt=1,
         description="Share of bags held out to stop by where there are no validation bags; 0: train on all.",
     )
+    temperature_scaling: bool = Field(
+        default=True,
+        description="Calibrate the probabilities by a temperature that is fitted to the validation bags.",
+    )
 
 
 class TrainingConfig(TrainingSettings):

@@ -71,6 +71,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         lr_patience: epochs without improvement before that.
         stop_patience: epochs without improvement before training ends.
         validation_fraction: share of the bags held out to stop by; 0 to train on all.
+        temperature_scaling: calibrate the probabilities on the bags held out.
         distances: names of distances to the training instances.
         negative_class: the label whose bags hold background only; None for the first of ``classes_``.
         random_state: seed of weights, bag order and the bags held out.
@@ -93,6 +94,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
     lr_patience: int | None
     stop_patience: int | None
     validation_fraction: float
+    temperature_scaling: bool
     distances: Sequence[DistanceLike]
     negative_class: Any
     random_state: int | np.random.RandomState | None
@@ -118,6 +120,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         lr_patience: int | None = None,
         stop_patience: int | None = None,
         validation_fraction: float = 0.2,
+        temperature_scaling: bool = True,
         distances: Sequence[DistanceLike] = DEFAULT_DISTANCES,
         negative_class: Any = None,
         random_state: int | np.random.RandomState | None = None,
@@ -139,6 +142,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         self.lr_patience = lr_patience
         self.stop_patience = stop_patience
         self.validation_fraction = validation_fraction
+        self.temperature_scaling = temperature_scaling
         self.distances = distances
         self.negative_class = negative_class
         self.random_state = random_state

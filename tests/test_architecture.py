@@ -70,7 +70,7 @@ BUDGET = {
     "networks": (1_650, 14),
     "scores": (1_150, 9),
     "evidence": (350, 5),
-    "methods": (2_100, 14),
+    "methods": (2_110, 14),
     "predictions": (3_050, 14),
     "calibration": (4_520, 23),
     "evaluation": (2_850, 12),

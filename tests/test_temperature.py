@@ -114,6 +114,11 @@ def test_there_is_none_of_few_bags_of_one_class_or_where_it_is_not_wanted(bags: 
     assert model.with_validation(bags.subset(ones)).training.temperature is None
 
 
+@pytest.mark.parametrize("method", ["r-edl", "daedl"])
+def test_there_is_none_for_a_dirichlet_that_is_not_evidence_plus_one(method: str, bags: BagDataset) -> None:
+    assert train(bags, method=method).training.temperature is None
+
+
 def test_a_calibration_does_not_outlive_other_validation_bags(bags: BagDataset) -> None:
     model = train(bags)
     calibrated = replace(

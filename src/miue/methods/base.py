@@ -56,6 +56,7 @@ class Method(nn.Module, ABC):
             for what ``encode_shared`` returns.
         encoder_defaults: encoder options for which this method has other defaults than the encoder.
         takes: network and encoder, by kind, that this method takes where none is chosen.
+        takes_temperature: whether a temperature suits what it predicts: probabilities, or alpha = evidence + 1.
         is_fitted_at_once: whether ``fit_after_training`` is all of the training, without epochs.
     """
 
@@ -65,6 +66,7 @@ class Method(nn.Module, ABC):
     copies: int = 1
     encoder_defaults: ClassVar[dict[str, float]] = {}
     takes: ClassVar[dict[str, str]] = {}
+    takes_temperature: ClassVar[bool] = True
     is_fitted_at_once: ClassVar[bool] = False
 
     def __init__(self, network: MILNetwork) -> None:

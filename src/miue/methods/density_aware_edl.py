@@ -45,6 +45,8 @@ class DensityAwareEDL(Method):
     offsets: Tensor
     extremes: Tensor
 
+    takes_temperature = False
+
     def __init__(self, network: MILNetwork, *, divergence_coefficient: float = 0.05) -> None:
         super().__init__(network)
         if divergence_coefficient < 0:

@@ -90,6 +90,8 @@ class RelaxedEDL(Method):
         activation: how logits become evidence.
     """
 
+    takes_temperature = False
+
     def __init__(
         self,
         network: MILNetwork,

@@ -250,7 +250,7 @@ class Model(PrintsAsTable):
             parts.append(ErrorInputs.of(of_bags, of_instances, self.method.negative_class))
         bags, read = PredictionTable.concatenate(tables), ErrorInputs.concatenate(parts)
         said: dict[str, Any] = {}
-        if without.settings.get("temperature_scaling"):
+        if without.settings.get("temperature_scaling") and self.method.takes_temperature:
             said["temperature"] = fit_temperature(bags)
         errors: ErrorModel | None = None
         try:
@@ -259,7 +259,8 @@ class Model(PrintsAsTable):
             said["without_error_model"] = str(error)
         if errors is not None:
             bags = errors.add_to_bags(bags, read.of_bags)
-        bags = bags.tempered(said.get("temperature") or 1.0)
+        if (temperature := said.get("temperature")) is not None:
+            bags = bags.tempered(temperature)
         training = without.model_copy(update=said)
         quantiles = ValidationQuantiles.of(bags, validation.sizes)
         return replace(bare, training=training, validation=quantiles, error_model=errors)

@@ -29,6 +29,7 @@ COMMANDS = (
     ("data", "shift"),
     ("data", "patch-labels"),
     ("train",),
+    ("choose",),
     ("cross-validate",),
     ("compare",),
     ("check", "mil"),

@@ -78,11 +78,11 @@ BUDGET = {
     "datasets": (1_050, 9),
     "model": (3_550, 15),
     "training": (2_650, 13),
-    "selection": (1_450, 7),
+    "selection": (1_780, 8),
     "sklearn": (450, 2),
     "pathology": (3_350, 17),
     "report": (3_750, 12),
-    "cli": (4_150, 26),
+    "cli": (4_200, 27),
 }
 """Most lines of code, scripts and templates, and most Python files of each package. Lower a number where a package
 gets smaller; where an ability makes one larger, raise it in the same commit."""

@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.scores import DISTANCES as DISTANCES
     from miue.selection import check_mil as check_mil
     from miue.selection import check_vanishing as check_vanishing
+    from miue.selection import choose as choose
     from miue.selection import compare as compare
     from miue.selection import cross_validate as cross_validate
     from miue.settings import TrainingConfig as TrainingConfig
@@ -80,6 +81,7 @@ _PUBLIC = {
     "check_mil": "miue.selection",
     "check_vanishing": "miue.selection",
     "concatenate": "miue.bags",
+    "choose": "miue.selection",
     "compare": "miue.selection",
     "cross_validate": "miue.selection",
     "decide": "miue.calibration",

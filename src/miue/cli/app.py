@@ -9,6 +9,7 @@ import typer
 import miue
 from miue.cli.calibrate import calibrate, decide
 from miue.cli.check import check_app
+from miue.cli.choose import choose
 from miue.cli.cross_validate import compare, cross_validate
 from miue.cli.demo import demo
 from miue.cli.evaluate import evaluate
@@ -69,7 +70,7 @@ for name, command in (
 for heading, commands in (
     ("Get started", (demo, inspect, train, predict, merge, evaluate, report)),
     ("Decide", (calibrate, decide, worklist, monitor)),
-    ("Compare models", (cross_validate, compare)),
+    ("Compare models", (choose, cross_validate, compare)),
 ):
     for command in commands:
         app.command(command.__name__.replace("_", "-"), cls=Command, rich_help_panel=heading)(command)

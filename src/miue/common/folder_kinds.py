@@ -61,13 +61,14 @@ CROSS_VALIDATION = FolderKind(
     files=("runs.csv", "summary.csv", "splits.csv"),
     otherwise="",
 )
+CHOICE = FolderKind("a choice", ("choice.json",), files=("choice.csv",), otherwise="")
 EXPORT = FolderKind("an export", ("export.json",))
 DEMO = FolderKind("a demo", ("evaluations/mirel.json",), parts=("store",))
 CALIBRATION = FolderKind("a calibration", ("calibration.json",))
 
-KINDS = (STORE, MODEL, UNFINISHED_RUN, PREDICTIONS, CROSS_VALIDATION, EXPORT, DEMO, CALIBRATION)
+KINDS = (STORE, MODEL, UNFINISHED_RUN, PREDICTIONS, CROSS_VALIDATION, CHOICE, EXPORT, DEMO, CALIBRATION)
 """All kinds; of several that match the first is meant, as a model of miue has a run.json and a calibration too."""
-KEPT = (STORE, MODEL, UNFINISHED_RUN, PREDICTIONS, CROSS_VALIDATION)
+KEPT = (STORE, MODEL, UNFINISHED_RUN, PREDICTIONS, CROSS_VALIDATION, CHOICE)
 """Kinds that are not replaced with a folder around them, since they are dear or cannot be made again."""
 
 

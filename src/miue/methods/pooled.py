@@ -163,9 +163,10 @@ class PooledForest(PooledMethod):
 def _regression(rows: Float[np.ndarray, "B K"], labels: Int64[np.ndarray, "B"]) -> Any:
     """Return scikit-learn's regression with the penalty of the lowest loss over inner folds, if there are any."""
     from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+    from threadpoolctl import threadpool_limits
 
     folds = int(min(INNER_FOLDS, np.unique(labels, return_counts=True)[1].min()))
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), threadpool_limits(1):  # threads wait for each other longer than they compute
         warnings.simplefilter("ignore")  # of iterations: the loss is flat where they do not suffice
         if folds < 2:
             return LogisticRegression(C=float(np.median(PENALTIES)), max_iter=500).fit(rows, labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from miue.selection.choice import Choice, Tried, candidates, choose
 from miue.selection.comparison import Compared, Comparison, Difference, compare
 from miue.selection.cross_validation import cross_validate
 from miue.selection.mil import MILCheck, check_mil
@@ -11,15 +12,19 @@ from miue.selection.vanishing import Vanishing, check_vanishing
 
 __all__ = [
     "MIL_TESTS",
+    "Choice",
     "Compared",
     "Comparison",
     "Difference",
     "MILCheck",
     "Summaries",
     "Summary",
+    "Tried",
     "Vanishing",
+    "candidates",
     "check_mil",
     "check_vanishing",
+    "choose",
     "compare",
     "cross_validate",
 ]

@@ -142,7 +142,8 @@ def open_runs(job: Job, seeds: Sequence[int], run: Run, shard: Shard | None = No
     job.fold(0).check()
     if run.progress:
         question_negative_class(bags, job.recipe)
-    warn_of_bags(job)
+    if run.warn:
+        warn_of_bags(job)
     every = tuple((k, seed) for seed in seeds for k in range(len(folds)))
     held = out if shard is None else out / f"shard-{shard.number}-of-{shard.count}"
     description = {"bags": fingerprint(bags), "splits": _digest(folds), "recipe": job.recipe.to_json()}

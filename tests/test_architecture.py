@@ -72,7 +72,7 @@ BUDGET = {
     "evidence": (350, 5),
     "methods": (2_110, 14),
     "predictions": (3_050, 14),
-    "calibration": (4_520, 23),
+    "calibration": (4_570, 23),
     "evaluation": (2_850, 12),
     "io": (6_250, 35),
     "datasets": (1_050, 9),
@@ -81,8 +81,7 @@ BUDGET = {
     "selection": (1_780, 8),
     "sklearn": (450, 2),
     "pathology": (3_350, 17),
-    "report": (3_750, 12),
-    "cli": (4_200, 27),
+    "calibration": (4_570, 23),
 }
 """Most lines of code, scripts and templates, and most Python files of each package. Lower a number where a package
 gets smaller; where an ability makes one larger, raise it in the same commit."""

@@ -69,9 +69,7 @@ def test_the_least_nll_over_all_folds_is_chosen_and_trained(made: tuple[choice.C
 @pytest.mark.long
 def test_the_choice_is_judged_by_folds_that_took_no_part_in_it(made: tuple[choice.Choice, Path]) -> None:
     found, out = made
-    losses = [
-        loss for fold, name in enumerate(found.chosen_in) for loss in losses_of(out / "all" / name, fold)
-    ]
+    losses = [loss for fold, name in enumerate(found.chosen_in) for loss in losses_of(out / "all" / name, fold)]
     assert found.tried[-1].name == "choice"
     assert found.tried[-1].nll == pytest.approx(np.mean(losses))
     for fold in range(FOLDS):
@@ -123,8 +121,14 @@ def row(name: str, nll: float, difference: float | None = None, low: float | Non
     ("rows", "wanted"),
     [
         ([row("pooled-forest", 0.3), row("mean-softmax", 0.4, 0.1, 0.0)], "No network has a lower NLL"),
-        ([row("mean-softmax", 0.3), row("pooled-forest", 0.4, 0.1, 0.05)], "better than the baseline pooled-forest"),
-        ([row("mean-softmax", 0.3), row("pooled-forest", 0.4, 0.1, -0.05)], "not clearly better than the baseline"),
+        (
+            [row("mean-softmax", 0.3), row("pooled-forest", 0.4, 0.1, 0.05)],
+            "better than the baseline pooled-forest",
+        ),
+        (
+            [row("mean-softmax", 0.3), row("pooled-forest", 0.4, 0.1, -0.05)],
+            "not clearly better than the baseline",
+        ),
         ([row("mean-softmax", 0.3)], "No baseline"),
     ],
 )

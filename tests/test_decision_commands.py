@@ -99,7 +99,7 @@ def test_bags_that_all_tie_at_the_out_of_distribution_threshold_are_deferred_wit
     words = ("calibrate", tmp_path / "held.csv", "--out", tmp_path / "c.json", "--max-error", "0.2")
     printed = " ".join(run(*words).split())
     assert "0 bags below the out-of-distribution threshold" in printed
-    assert "or leave that out, allow a larger error" in printed
+    assert "or leave that out, add bags, allow a larger error" in printed
     assert "Warning" not in run(*words, "--without", "ood", "--overwrite")
 
 
@@ -110,7 +110,7 @@ def test_a_deferral_that_no_threshold_passes_is_said_and_refers_every_bag(tmp_pa
     (tmp_path / "held.csv").write_text("\n".join(["bag_id,label,p_1", *lines]) + "\n")
     out = tmp_path / "calibration.json"
     printed = run("calibrate", tmp_path / "held.csv", "--out", out)
-    assert "Warning: no threshold on least_confidence passed the tests" in printed
+    assert "Warning: No bag is accepted: no threshold on least_confidence passed the tests" in printed
     assert "leave the deferral out" in printed
     assert "no temperature was fitted: probability 0 for 1 label," in printed
     said = run("decide", tmp_path / "held.csv", "--calibration", out, "--out", tmp_path / "decided")

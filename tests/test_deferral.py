@@ -348,7 +348,7 @@ def test_one_error_is_counted_as_one() -> None:
     assert "at best 1 error among the " in rule.refused
 
 
-def test_a_refusal_without_an_error_says_that_it_is_chance() -> None:
+def test_a_refusal_says_how_many_more_bags_would_pass_or_that_they_would_not() -> None:
     random = np.random.default_rng(30)
     rules = [
         fit_deferral(random.random(85), np.ones(85, bool), MEASURE, DeferralGoal(0.05, 0.9), seed=run)
@@ -357,8 +357,12 @@ def test_a_refusal_without_an_error_says_that_it_is_chance() -> None:
     reasons = [rule.refused for rule in rules if rule.refused]
     assert reasons
     for reason in reasons:
-        found = re.search(r"at best 0 errors among the (\d+) .* 45 pass\); so few are there by chance", reason)
-        assert found is not None and int(found[1]) < 45
+        found = re.search(r"at best 0 errors among the (\d+) .* 45 pass\); about (\d+) more labeled bags", reason)
+        assert found is not None
+        assert 45 <= int(found[1]) * (1 + int(found[2]) / 85) <= 46.5
+    wrong = fit_deferral(random.random(85), np.arange(85) % 3 > 0, MEASURE, DeferralGoal(0.05, 0.9))
+    assert "more bags alone will hardly help" in wrong.refused
+    assert "at most 5 % may be" in wrong.refused
 
 
 def test_bags_with_an_infinite_uncertainty_are_deferred() -> None:
@@ -372,7 +376,7 @@ def test_the_reason_names_a_test_that_was_made_not_a_later_threshold_that_would_
     """Two errors among all 45 bags would pass, but the sequence ended at the few most certain ones."""
     correct = np.arange(50) > 1  # the errors are the most certain bags
     rule = fit_deferral(np.arange(50.0), correct, MEASURE, DeferralGoal(0.15, 0.9), seed=0)
-    begins = r"(\d+) errors? among the (\d+) most certain ones, where they begin \(.* 15 pass\)$"
+    begins = r"(\d+) errors? among the (\d+) most certain ones, where they begin \(.* 15 pass\)"
     found = re.search(begins, rule.refused)
     assert found is not None
     assert p_values(np.array([int(found[1])]), np.array([int(found[2])]), 0.15) > 0.01

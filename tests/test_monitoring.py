@@ -198,23 +198,23 @@ def test_an_alarm_is_of_the_batch_and_the_bag_that_raised_it_first_also_where_it
     last, of, first = (table.heading.index(name) for name in ("evidence", "of", "first alarm"))
     assert [(row[last], row[of], row[first]) for row in table.rows] == [
         ("10", "a", "—"),
-        ("10^4.0", "a", "a"),
+        ("10⁴", "a", "a"),
         ("17.8", "b", "b"),
     ]
     calm = replace(shown, log10_limits=(4.5, 3.5))  # at the end b is nearer, but a was
-    assert str(calm).endswith("nearest to an alarm was 10^4.0 (a); 10^4.5 would be one.")
+    assert str(calm).endswith("nearest to an alarm was 10⁴ (a); 3·10⁴ would be one.")
 
 
 def test_evidence_near_one_is_shown_as_a_number(tmp_path: Path) -> None:
     course = monitor(calibrated(a=np.arange(20.0)), [batch("1", a=np.zeros(1)), batch("2", a=np.zeros(1))])
     shown = replace(course, log10_evidence=np.array([[-0.04], [3.68]]), log10_limits=(4.0,))
     [table] = shown.tables()
-    assert [row[table.heading.index("evidence")] for row in table.rows] == ["0.912", "10^3.7"]
+    assert [row[table.heading.index("evidence")] for row in table.rows] == ["0.912", "4,790"]
     calm = replace(shown, log10_evidence=np.array([[-0.04], [-0.1]]))
-    assert "The evidence nearest to an alarm was 0.912 (a); 10^4.0 would be one." in str(calm)
+    assert "The evidence nearest to an alarm was 0.912 (a); 10⁴ would be one." in str(calm)
     assert not calm.only_mix and calm.advice == ""
     page = render_monitor(calm).decode()
-    assert "<td>0.794</td><td>0.912</td>" in page and "10^-" not in page and "<sup>-" not in page
+    assert "<td>0.794</td><td>0.912</td>" in page and "10⁻" not in page and "<sup>-" not in page
 
 
 def test_of_a_patient_one_bag_counts_drawn_from_the_first_batch_with_any() -> None:
@@ -478,15 +478,36 @@ def course_of(name: str, shift: float) -> Course:
 
 def test_the_page_says_what_is_the_case_and_escapes_names() -> None:
     shown = Page(render_monitor(course_of("<b>monday</b>", 0.0)).decode())
-    assert "No alarm" in shown.texts and "<b>monday</b>" in shown.texts and "b" not in shown.tags
+    assert (
+        "No alarm: 40 bags in 1 batch, compared with 50 calibration bags." in shown.texts
+        and "<b>monday</b>" in shown.texts
+        and "b" not in shown.tags
+    )
     assert len(shown.scripts) == 3
     alarm = Page(render_monitor(course_of("monday", 3.0)).decode())
-    assert "Alarm: new bags differ from the calibration bags" in alarm.texts
+    assert "Alarm since monday: 40 bags in 1 batch differ from the 50 calibration bags." in alarm.texts
     said = "Check scanner, stain, focus, features and the mix of cases since then"
     assert said in alarm.text and said not in shown.text
     names = {name: np.arange(20.0) for name in ("a<b>",)}
     hostile = monitor(calibrated(**names), [batch("1", None, **names)])
     assert Page(render_monitor(hostile).decode()).data["traces"][0]["name"] == "a&lt;b&gt;"
+
+
+def test_the_page_leads_with_one_sentence_and_two_lines_that_cross_the_limit_with_the_first_alarm() -> None:
+    names = ("a", "b", "class_mix_x")
+    course = monitor(
+        calibrated(**{name: np.arange(20.0) for name in names}),
+        [batch("1", None, **{name: np.zeros(3) for name in names})],
+    )
+    evidence = np.array([[0.5, 1.0, 0.0], [2.5, 1.5, 0.5], [1.0, 3.0, -3.0]])
+    shown = Page(render_monitor(replace(course, log10_limits=(2.0, 2.0, 1.0), log10_evidence=evidence)).decode())
+    uncertainties, mix = shown.data["together"]
+    assert (uncertainties["name"], uncertainties["y"]) == ("highest of 2 uncertainties", [0, 1.0, 2.5, 3.0])
+    assert (mix["name"], mix["y"]) == ("class_mix_x", [0, 0, 0.5, -2])
+    folded = shown.text.index("Each of the 3 scores")
+    assert shown.text.index("Alarm since 1: 3 bags in 1 batch differ from the 20 calibration bags.") < folded
+    assert f"highest of 2 uncertainties 1,000 1,000 {course.ids[1]}" in shown.text[:folded]
+    assert [f" {name} " in shown.text[folded:] for name in names] == [True] * 3
 
 
 def figure_of(course: Course) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -615,7 +636,10 @@ def test_the_page_fits_a_phone_and_white_paper_with_many_scores(
                 page.goto((tmp_path / "page.html").as_uri())
                 page.wait_for_selector("html[data-ready=yes]")
                 assert page.evaluate("document.documentElement.scrollWidth") <= 390
-                assert page.locator("#figure .trace").count() == len(names)
+                assert page.locator("#figure .trace").count() == 2
+                page.locator("summary").click()
+                page.wait_for_selector("#scores .trace")
+                assert page.locator("#scores .trace").count() == len(names)
                 labels = page.locator("#figure .annotation-text").all_text_contents()
                 assert labels == ["alarm of the uncertainties", "alarm of the class mix"]
                 frame, first = (

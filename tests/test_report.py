@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
 import miue
-from miue.bags import Labels
+from miue.bags import Labels, OodFlags
 from miue.calibration import CalibrationBags, DeferralGoal, FalseAlarmGoal, PredictionSetGoal, calibrate, decide
 from miue.cli import app
 from miue.common.errors import DataError, MiueError
@@ -219,6 +219,24 @@ def test_without_labels_there_is_no_empty_figure_or_column_and_what_is_missing_i
     content = shown.data["levels"]["bags"][0]
     assert content["reliability"] == {"reason": NO_LABEL}
     assert content["distributions"]["vacuity"]["groups"][1]["auroc"] is not None
+
+
+def test_what_is_missing_in_every_cohort_is_one_quiet_line_and_no_note(tmp_path: Path) -> None:
+    given = made_predictions()
+    assert given.instances is not None
+    bags = replace(
+        given.bags, is_ood=OodFlags.unknown(len(given.bags)), ood_sets=np.full(len(given.bags), "", object)
+    )
+    bare = replace(given, bags=bags, instances=unlabeled(given).instances)
+    shown, written = reported(tmp_path, bare, store=store_of(bare, tmp_path, (6,)))
+    [line] = written.notes
+    assert line == (
+        "Not in the data, and so not shown: OOD detection (no bag is known to be out of distribution, column "
+        "'is_ood'); errors of instances (no instance has a label); pictures of instances (the store holds "
+        "features, not images)."
+    )
+    assert shown.text.count(line) == 1 and ("id", "notes") not in shown.attributes
+    assert ("id", "absent") not in reported(tmp_path, given)[0].attributes
 
 
 def test_labels_that_one_lacks_come_from_the_other(tmp_path: Path) -> None:

@@ -173,7 +173,8 @@ def test_a_store_of_other_bags_is_refused_and_one_of_features_shows_no_picture(t
     predictions = made_predictions()
     shown, written = reported(tmp_path, predictions, store=store_of(predictions, tmp_path, (6,)))
     assert "pictures" not in shown.data
-    assert "The store holds features, not images, so no picture of an instance is shown." in written.notes
+    pictures = "pictures of instances (the store holds features, not images)"
+    assert written.notes == (f"Not in the data, and so not shown: {pictures}.",)
     with pytest.raises(DataError, match="bag 'bag 0020': expected every predicted bag in the store, got 10 bags"):
         reported(tmp_path, predictions, store=store_of(made_predictions(bags=20), tmp_path, (9, 9, 1)))
     with pytest.raises(DataError, match="expected one of the 4 instances that the store has of it"):

@@ -78,6 +78,33 @@ def test_the_verdict_says_what_calibration_made_of_a_wrong_confidence() -> None:
     assert "Probabilities are too low by 24.0 points (" in uncalibrated and "after calibration" not in uncalibrated
 
 
+def separated(shift: float, scale: float = 1.0) -> Predictions:
+    """Bags of two classes, whose log-odds are shifted by the class and scaled."""
+    labels = np.arange(100) % 4 == 0
+    odds = torch.from_numpy(scale * (np.random.default_rng(0).normal(size=100) + shift * labels - 1.1))
+    given = certain(0.9, 100)
+    p = torch.stack([torch.sigmoid(-odds), torch.sigmoid(odds)], 1)
+    known = Labels(labels.astype(np.int64), np.ones(100, bool))
+    return replace(given, bags=replace(given.bags, distribution=Categorical(p), labels=known))
+
+
+def test_the_verdict_says_that_a_model_is_no_better_than_chance_or_than_the_class_shares() -> None:
+    shares = -0.25 * np.log(0.25) - 0.75 * np.log(0.75)
+    for shift, scale, chance, worse in ((0, 1, 1, 1), (4, 0.5, 0, 0), (4, 20, 0, 1), (1.5, 1, 0, 0)):
+        given = separated(shift, scale)
+        metrics, said = evaluate(given).bags.metrics, judged(given)[0]
+        auroc, nll = metrics["auroc"].value, metrics["nll"].value
+        assert auroc is not None and nll is not None
+        text = f"These bags do not show that the model is better than chance: AUROC {100 * auroc:.1f}\u00a0% ("
+        assert sum(one.startswith(text) for one in said) == chance
+        text = f"Probabilities are no better than the class shares of these bags: NLL {nll:.3f}, that of the "
+        assert sum(one == f"{text}shares {shares:.3f}." for one in said) == worse == (nll >= shares)
+    decided = decide(separated(4, 20), calibrate(separated(4, 20), deferral=None))
+    assert not any("no better" in one for one in judged(decided)[0])  # once they are scaled
+    one_class = judged(certain(0.9, 95))[0]
+    assert not any("chance" in one or "class shares" in one for one in one_class)
+
+
 def test_a_class_of_which_no_bag_is_predicted_correctly_is_named() -> None:
     labels = np.arange(100) < 3  # a rare class, that is never predicted
     predictions = certain(0.9, 100)

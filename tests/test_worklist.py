@@ -20,8 +20,8 @@ from made_slides import prediction_table as table
 
 import miue
 import miue.calibration
-from miue.calibration import Calibration, worklist, write_worklist
-from miue.calibration.deferral import Deferral
+from miue.calibration import Calibration, decide, worklist, write_worklist
+from miue.calibration.deferral import Deferral, DeferralGoal, refuse_all
 from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.prediction_sets import PredictionSets
 from miue.calibration.reasons import BETWEEN, DEFERRED, EMPTY, FAR, FEW, FLAGGED, UNSURE
@@ -253,6 +253,25 @@ def test_the_decisions_of_a_calibration_alone_say_what_is_first() -> None:
     with pytest.raises(ConfigError) as refused:
         worklist(decided(), Limits(min_patches=3))
     assert (refused.value.item, refused.value.got) == ("the worklist's limits", "min_patches=3")
+
+
+def test_a_calibration_that_accepts_no_bag_is_explained_once_and_orders_bags_by_uncertainty(
+    tmp_path: Path,
+) -> None:
+    deferral = refuse_all("least_confidence", DeferralGoal(), 70, "25 of 70 are wrong")
+    refused = decide(worrying(), Calibration(class_names=("0", "1"), deferral=deferral))
+    made_list = worklist(refused)
+    assert {row["reason"] for row in made_list.rows} == {f"{DEFERRED} (no bag is accepted)"}
+    least = [row["least_confidence"] for row in made_list.rows]
+    assert least == sorted(least, reverse=True) and made_list.rows[0]["slide"] == "s11"
+    assert made_list.order == "within a reason the highest least_confidence first"
+    assert made_list.advice == ""
+    for words in ("No bag is accepted: 25 of 70 are wrong.", "--method pooled-logistic", "larger error"):
+        assert words in made_list.warning
+    page, written = reported(tmp_path, refused)
+    assert page.text.count("No bag is accepted") == 1 and made_list.warning in written.verdicts[0].sentences
+    assert "12 of 12 bags, the most uncertain first" in page.text
+    assert page.text.count("no bag is accepted") == 8  # the cases that are shown
 
 
 def test_a_calibration_of_probabilities_alone_leaves_it_to_the_limits_what_is_first() -> None:

@@ -182,14 +182,16 @@ class Calibration(PrintsAsTable, BaseModel):
 
     @property
     def warning(self) -> str:
-        """Why every bag will be deferred, and what to do; "" where some may be accepted."""
+        """Why no bag is accepted, and what would help; "" where some may be accepted."""
         if self.deferral is None or not self.deferral.refused:
             return ""
-        other = "compare another score with the out-of-distribution threshold or leave that out, "
+        pooled = "miue cross-validate --method pooled-logistic or pooled-forest, then miue compare"
+        better = f"try a better model ({pooled}) or another measure"
+        if BELOW_THRESHOLD in self.deferral.refused:
+            better = "compare another score with the out-of-distribution threshold or leave that out, add bags"
         return (
-            f"{self.deferral.refused}. Every bag will be deferred; "
-            f"{other if BELOW_THRESHOLD in self.deferral.refused else ''}allow a larger error, lower the "
-            "confidence, add bags, or leave the deferral out."
+            f"No bag is accepted: {self.deferral.refused}. To accept some, {better}, allow a larger "
+            "error, lower the confidence, or leave the deferral out."
         )
 
     def _rare_classes(self) -> list[str]:

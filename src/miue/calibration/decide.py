@@ -100,8 +100,7 @@ def _deferred(table: PredictionTable, rule: Deferral) -> tuple[Bool[np.ndarray, 
         f"at most {100 * rule.max_error:g} % of the accepted bags are wrong, at confidence {rule.confidence:g}"
     )
     if rule.refused:
-        why = f"every bag is deferred: the calibration found no threshold on {rule.measure} up to which {promise}"
-        return np.ones(len(table), bool), np.full(len(table), why, object)
+        return np.ones(len(table), bool), np.full(len(table), "no bag is accepted", object)
     if rule.threshold is None:
         return np.zeros(len(table), bool), np.full(len(table), f"all bags are accepted: {promise}", object)
     deferred = values > rule.threshold

@@ -150,14 +150,14 @@ def fit_deferral(
     passed = fallback_tests(p, shares)
     if not passed.any():
         best = min(np.flatnonzero(shares), key=lambda start: p[start])
-        by_chance = "" if errors[best] else "; so few are there by chance, which more bags make rarer"
+        need = _describe_need(int(errors[best]), int(counts[best]), count, goal.max_error, float(shares[best]))
         return refuse_all(
             measure,
             goal,
             len(testing),
             f"no threshold on {measure} passed the tests by {plural(len(testing), 'bag')}: at best "
             f"{plural(int(errors[best]), 'error')} among the {counts[best]:,} most certain ones, where they begin "
-            f"(without an error, {first} pass){by_chance}",
+            f"(without an error, {first} pass); {need}",
         )
     last = int(np.flatnonzero(passed)[-1])
     return Deferral(
@@ -200,6 +200,19 @@ def starting_shares(count: int, starts: int, share: float, at_the_end: float = 0
     np.add.at(shares, np.arange(starts) * count // starts, share)
     shares[-1] += at_the_end
     return shares
+
+
+def _describe_need(errors: int, accepted: int, bags: int, max_error: float, level: float) -> str:
+    """Return how many more bags would pass a test at ``level`` if as large a share of the accepted were wrong."""
+    from scipy.special import betaincc
+
+    times = np.geomspace(1, 1000, 700)
+    p = betaincc(times * errors + 1, times * (max(accepted, 1) - errors), max_error)
+    if not (passed := p <= level).any():
+        wrong = f"{errors:,} of {accepted:,} are wrong"
+        return f"more bags alone will hardly help, as {wrong} and at most {100 * max_error:g} % may be"
+    more = np.ceil((times[passed.argmax()] - 1) * bags)
+    return f"about {float(f'{more:.2g}'):,.0f} more labeled bags may pass, if as few of them are wrong"
 
 
 def _thresholds(uncertainty: Float64[np.ndarray, "m"], testing: int, needed: int) -> Float64[np.ndarray, "t"]:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Int64
 
 from miue.bags.classes import numbered_classes
-from miue.calibration.calibration import applied_calibration, describe_flags
+from miue.calibration.calibration import Calibration, applied_calibration, describe_flags
 from miue.calibration.false_alarms import PREFERRED_SCORES
 from miue.calibration.reasons import (
     DEFERRED,
@@ -47,6 +47,7 @@ class Worklist:
         order: what the slides of one reason are ordered by, in words.
         flags: by which rule patches were flagged and what is promised, in words; "" where none were.
         columns: what the numbers of each uncertainty say, by its name in the rows.
+        none_accepted: why the calibration accepts no bag, and what would help; "" where it may accept some.
     """
 
     rows: list[dict[str, Any]]
@@ -55,14 +56,16 @@ class Worklist:
     order: str = ""
     flags: str = ""
     columns: dict[str, str] = field(default_factory=dict)
+    none_accepted: str = ""
 
     @property
     def warning(self) -> str:
         """What is to be said of a list that judges nothing, or on which too many slides are first; else empty."""
         if not self.judged:
-            return "no bag could be judged, so all are routine: set a limit, or calibrate first"
+            return "No bag could be judged, so all are routine: set a limit, or calibrate first."
         share = f"{self._first:,} of {len(self.rows):,} bags ({self._first / len(self.rows):.0%})"
-        return f"{share} are first, so the order is of little help: {self.advice}" if self.advice else ""
+        advice = f"{share} are first, so the order is of little help: {self.advice}." if self.advice else ""
+        return self.none_accepted or advice
 
     @property
     def _first(self) -> int:
@@ -71,7 +74,7 @@ class Worklist:
     @property
     def advice(self) -> str:
         """Why too many slides may be first, and what to do; empty where few are."""
-        if self._first <= TOO_MANY * len(self.rows):
+        if self.none_accepted or self._first <= TOO_MANY * len(self.rows):
             return ""
         of = "calibration" if {FLAGGED, DEFERRED, EMPTY} & set(self.judged) else "validation"
         return f"these bags may differ from the {of} bags, or the limits do not suit them"
@@ -82,8 +85,8 @@ def worklist(predictions: Predictions, limits: Limits | Mapping[str, Any] | None
     """Return the slides, the most pressing reason first, and for each reason the most out of distribution first.
 
     Where the predictions were decided on by a calibration, it alone says which slides are first: those that are
-    not accepted, and those with an empty prediction set. Else a slide is first where it stands out from the bags
-    that the model was validated on, or exceeds a limit that is given.
+    not accepted, and those with an empty prediction set; where it accepts none, the most uncertain come first.
+    Else a slide is first where it stands out from the bags that the model was validated on, or exceeds a limit.
 
     Args:
         predictions: of bags; patches are counted where there are instances.
@@ -107,8 +110,11 @@ def worklist(predictions: Predictions, limits: Limits | Mapping[str, Any] | None
     names = known if len(known) == count else numbered_classes(count)  # as decisions name them
     judgments = judge(predictions, limits)
     flags = {reason: one.flags for reason, one in judgments.items() if one.flags is not None}
-    score = _ood_score(predictions)
-    shown = {name: table.uncertainty(name) for name in _shown(table.uncertainty_names, score)}
+    rules = applied_calibration(predictions.provenance)
+    none_accepted = "" if rules is None else rules.warning
+    ood_score = _ood_score(predictions, rules)
+    score = rules.deferral.measure if rules and rules.deferral and none_accepted else ood_score
+    shown = {name: table.uncertainty(name) for name in _shown(table.uncertainty_names, score, ood_score)}
     predicted, most = table.predicted, table.probabilities.max(1)
     counts, flagged = count_instances(predictions), _flag_counts(predictions)
     patients = table.patients if table.patients is not None and table.patients.any() else None
@@ -139,6 +145,7 @@ def worklist(predictions: Predictions, limits: Limits | Mapping[str, Any] | None
         order=f"within a reason the highest {score} first",
         flags=describe_flags(predictions.provenance),
         columns={name: described[name]["text"] for name in shown},
+        none_accepted=none_accepted,
     )
 
 
@@ -182,17 +189,16 @@ def _cell(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def _ood_score(predictions: Predictions) -> str:
+def _ood_score(predictions: Predictions, rules: Calibration | None) -> str:
     """Return what orders slides: the calibrated out-of-distribution score, else a distance, else vacuity."""
     known = predictions.bags.uncertainty_names
-    rules = applied_calibration(predictions.provenance)
     alarms = None if rules is None else rules.false_alarms
     wanted = (alarms and alarms.score, distance_name(predictions.bags), *PREFERRED_SCORES)
     return next(str(name) for name in wanted if name in known)
 
 
-def _shown(known: Sequence[str], ood_score: str) -> list[str]:
-    names = [ERROR_PROBABILITY, "entropy", "expected_entropy", "mutual_information", ood_score]
+def _shown(known: Sequence[str], *scores: str) -> list[str]:
+    names = [ERROR_PROBABILITY, "entropy", "expected_entropy", "mutual_information", *scores]
     return list(dict.fromkeys(name for name in names if name in known))
 
 

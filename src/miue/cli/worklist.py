@@ -73,7 +73,7 @@ def worklist(
         say(f"order: {made.order}")
         say(f"{first:,} of {plural(len(made.rows), 'bag')} to be reviewed first: {out}")
     if made.warning:
-        say(f"Warning: {made.warning}.", err=True)
+        say(f"Warning: {made.warning}", err=True)
     warn_of_shift(given)
 
 

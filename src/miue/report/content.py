@@ -42,6 +42,7 @@ def find_cases(run: Run) -> dict[str, Any]:
         "judged": list(listed.judged.items()),
         "not_judged": list(listed.not_judged.items()),
         "advice": listed.advice,
+        "none_accepted": bool(listed.none_accepted),
         "reasons": {row["slide"]: row["reason"] for row in listed.rows},
     }
 

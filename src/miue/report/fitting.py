@@ -42,13 +42,13 @@ class Inside:
         instances: of all bags, those that may be shown; None where no run has any.
         details: how many instances and pictures of each bag to try.
         images: a store of image bags for pictures of them, and the row of each bag in it.
-        notes: what cannot be shown.
+        absent: what cannot be shown of them.
     """
 
     instances: Instances | None
     details: Sequence[tuple[int, int]]
     images: tuple[BagDataset, Int64[np.ndarray, "B"]] | None = None
-    notes: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
 
 
 def look_inside(comparison: Comparison, store: BagDataset | None, max_mb: float) -> Inside:
@@ -71,7 +71,7 @@ def look_inside(comparison: Comparison, store: BagDataset | None, max_mb: float)
     inside = replace(inside, instances=with_coords_of(instances, store, rows))
     if len(store.instance_shape) == 3:
         return replace(inside, images=(store, rows))
-    return replace(inside, notes=("The store holds features, not images, so no picture of an instance is shown.",))
+    return replace(inside, absent=("pictures of instances (the store holds features, not images)",))
 
 
 def fitted_page(
@@ -97,8 +97,11 @@ def fitted_page(
         ConfigError: it does not fit even without instances.
     """
     limit, size = max_mb * MEGABYTE, 0
+    absent = "; ".join([*comparison.absent, *inside.absent])
+    absent = f"Not in the data, and so not shown: {absent}." if absent else ""
+    values = {**values, "absent": absent}
     for cap, pictures in inside.details:
-        notes, data = [*comparison.notes, *inside.notes], dict(content)
+        notes, data = list(comparison.notes), dict(content)
         if inside.instances is not None:
             data["instances"] = instance_details(inside.instances, cap, comparison.runs)
             notes += _left_out(inside.instances.totals, cap, max_mb)
@@ -115,7 +118,7 @@ def fitted_page(
                 data["pictures"] = instance_strips(inside.instances, store, rows, per_bag=pictures, step=step)
             html = render_page(TEMPLATE, {**values, "notes": notes}, data, SCRIPTS)
         if len(html) <= limit:
-            return html, tuple(notes)
+            return html, tuple(filter(None, (absent, *notes)))
     bags, sets = plural(len(comparison.bag_ids), "bag"), plural(len(comparison.runs), "set")
     tenths = ceil(10 * size / MEGABYTE)  # rounded up: a size above the limit never reads as the limit
     raise ConfigError(

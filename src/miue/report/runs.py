@@ -78,6 +78,7 @@ class Comparison:
         ood_sets: the out-of-distribution set of every bag, "" for none.
         class_names: name of each class.
         notes: what a reader should know of what is missing or was made equal.
+        absent: what is not shown since the data do not have it, as is usual.
     """
 
     runs: tuple[Run, ...]
@@ -89,6 +90,7 @@ class Comparison:
     ood_sets: np.ndarray
     class_names: tuple[str, ...]
     notes: tuple[str, ...]
+    absent: tuple[str, ...] = ()
 
 
 def named_runs(found: Sequence[tuple[str, Predictions]], names: Sequence[str] = ()) -> tuple[Run, ...]:
@@ -168,7 +170,10 @@ def compare(runs: Sequence[Run], class_names: Sequence[str] = ()) -> Comparison:
         told.append(replace(run, predictions=replace(run.predictions, bags=bags)))
     shared = told if everywhere.all() else [_only(run, set(bag_ids[everywhere].tolist())) for run in told]
     notes += notes_on_content(told)
-    return Comparison(tuple(told), tuple(shared), bag_ids, rows, labels, is_ood, sets, classes, tuple(notes))
+    absent = _list_absent(told)
+    return Comparison(
+        tuple(told), tuple(shared), bag_ids, rows, labels, is_ood, sets, classes, tuple(notes), absent
+    )
 
 
 def _class_names(runs: Sequence[Run], given: Sequence[str]) -> tuple[str, ...]:
@@ -279,18 +284,11 @@ def notes_on_content(runs: Sequence[Run]) -> list[str]:
             "the bag table."
         )
     flags = OodFlags.concatenate([table.is_ood for table in bags])
-    missing = "so OOD detection cannot be measured"
-    if not flags.known.any():
-        decided = any(table.decisions is not None and table.decisions.flagged.any() for table in bags)
+    if flags.out_of_distribution.any() and not flags.in_distribution.any():
         notes.append(
-            "For no bag is it known whether it is out of distribution (column 'is_ood': true, false, or empty "
-            f"if unknown), {missing}."
-            + (" The decision 'out of distribution' is made by the calibration." if decided else "")
+            "No bag is known to be in distribution (false in the column 'is_ood'), so OOD detection cannot be "
+            "measured."
         )
-    elif not flags.out_of_distribution.any():
-        notes.append(f"No bag is known to be out of distribution (column 'is_ood'), {missing}.")
-    elif not flags.in_distribution.any():
-        notes.append(f"No bag is known to be in distribution (false in the column 'is_ood'), {missing}.")
     for run in runs:
         shift, table = run.predictions.provenance.dataset_shift, run.predictions.instances
         if shift:
@@ -299,6 +297,15 @@ def notes_on_content(runs: Sequence[Run]) -> list[str]:
             notes.append(" ".join(filter(None, (f"{run.title}: {shift}. {shift.meaning}.", unknown))))
         if table is None:
             notes.append(f"{run.title} has no predictions of instances.")
-        elif not any(part.labels.known.any() for part in table.known_parts()):
-            notes.append(f"{run.title} has no instance labels, so errors of instances are unknown.")
     return notes
+
+
+def _list_absent(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Return what the data of most cohorts do not have, and what is not shown for that reason."""
+    tables = [run.predictions.instances for run in runs if run.predictions.instances is not None]
+    absent = []
+    if not any(run.predictions.bags.is_ood.out_of_distribution.any() for run in runs):
+        absent.append("OOD detection (no bag is known to be out of distribution, column 'is_ood')")
+    if tables and not any(part.labels.known.any() for table in tables for part in table.known_parts()):
+        absent.append("errors of instances (no instance has a label)")
+    return tuple(absent)

@@ -91,6 +91,7 @@ def judge_run(run: Run, level: RunLevel, outcome: DecisionEvaluation | None = No
         calibrated = outcome.metrics["ece"].value if outcome else None
         sentences = [
             *_accuracy(level, are_calibrated=calibrated is not None),
+            *_chance_level(level, outcome),
             *_trained_on(table),
             *_missed_classes(evaluation, classes),
             *_detection(level),
@@ -122,6 +123,27 @@ def _accuracy(level: RunLevel, *, are_calibrated: bool) -> list[str]:
             f"({100 * low:.1f} to {100 * high:.1f}): mean confidence is {100 * mean:.1f}\u00a0%."
         )
     return sentences
+
+
+def _chance_level(level: RunLevel, outcome: DecisionEvaluation | None) -> list[str]:
+    """Return in which respect the model is no better than chance, or than the class shares of these bags."""
+    auroc, interval = level.values["auroc"].value, level.intervals.get("auroc")
+    calibrated = outcome.metrics["nll"].value if outcome else None
+    nll = level.values["nll"].value if calibrated is None else calibrated
+    counts = np.sum(level.evaluation.confusion, 1)
+    if auroc is None or nll is None or counts.max() == counts.sum():
+        return []
+    shares = counts[counts > 0] / counts.sum()
+    of_shares = float(-np.sum(shares * np.log(shares)))
+    said = []
+    if interval is not None and interval.low is not None and interval.low <= 0.5:
+        shown = f"AUROC {_percent(auroc, interval)}, where chance is 50\u00a0%"
+        said.append(f"These bags do not show that the model is better than chance: {shown}.")
+    if nll >= of_shares:
+        which = "Probabilities" if calibrated is None else "Calibrated probabilities"
+        numbers = f"NLL {nll:.3f}, that of the shares {of_shares:.3f}"
+        said.append(f"{which} are no better than the class shares of these bags: {numbers}.")
+    return said
 
 
 def _trained_on(table: PredictionTable) -> list[str]:
@@ -180,7 +202,8 @@ def _calibration(run: Run) -> list[str]:
     if run.rules is not None:
         used = run.rules.bags_used
         said = f"Calibrated on {used}" if used else "Calibrated"
-        return [said + ("." if _decides_bags(run) else ": no rule defers bags or calls them out of distribution.")]
+        said += "." if _decides_bags(run) else ": no rule defers bags or calls them out of distribution."
+        return list(filter(None, (said, run.rules.warning)))
     if run.predictions.bags.decisions is not None:
         return []
     bags, needed = run.predictions.bags, needed_by_default()

@@ -25,6 +25,7 @@ CHANCE = 0.01
 MIX_SHARE = 0.5
 """Of the chance of a false alarm, for the class mix; the uncertainties share the rest."""
 
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 ORDER = 1_000_003  # of the seed: no number of a score
 
 
@@ -161,17 +162,22 @@ class Course(PrintsAsTable):
             },
         }
 
-    def __str__(self) -> str:
-        """Return the state as a sentence."""
+    @property
+    def headline(self) -> str:
+        """The state as one sentence."""
+        state = f"Alarm since {self.alarm_batch}" if self.alarms else "No alarm"
         bags = f"{plural(len(self.ids), 'bag')} in {plural(len(self.batches), 'batch')}"
-        compared = f"compared with {self.calibrated:,} {self.reference}"
-        if self.alarm_batch is not None:
-            return f"Alarm since {self.alarm_batch}: {bags}, {compared}. They differ in {', '.join(self.alarms)}."
+        compared = "differ from the" if self.alarms else "compared with"
+        return f"{state}: {bags}{'' if self.alarms else ','} {compared} {self.calibrated:,} {self.reference}."
+
+    def __str__(self) -> str:
+        """Return the state, and which scores differ or how near the evidence is to an alarm."""
+        if self.alarms:
+            return f"{self.headline} They differ in {', '.join(self.alarms)}."
         column = self.strongest()
-        highest = describe_evidence(float(self.log10_evidence[:, column].max()))
-        evidence = f"{highest} ({self.scores[column]})"
-        limit = f"10^{self.log10_limits[column]:.1f} would be one"
-        return f"No alarm: {bags}, {compared}. The evidence nearest to an alarm was {evidence}; {limit}."
+        evidence = f"{describe_evidence(self.log10_evidence[:, column].max())} ({self.scores[column]})"
+        limit = f"{describe_evidence(self.log10_limits[column])} would be one"
+        return f"{self.headline} The evidence nearest to an alarm was {evidence}; {limit}."
 
     def tables(self) -> list[ResultTable]:
         """Return a row for each batch: bags, class mix, the evidence nearest to an alarm at its end, and alarms.
@@ -221,7 +227,9 @@ class Course(PrintsAsTable):
     def describe_limits(self) -> str:
         """Return the evidence that is an alarm, in words."""
         limits = {is_mix(score): limit for score, limit in zip(self.scores, self.log10_limits, strict=True)}
-        words = [f"10^{limit:.1f}{' of the class mix' if mix else ''}" for mix, limit in sorted(limits.items())]
+        words = [
+            f"{describe_evidence(n)}{' of the class mix' if mix else ''}" for mix, n in sorted(limits.items())
+        ]
         return " or ".join(words)
 
 
@@ -296,13 +304,16 @@ def monitor(
 
 
 def describe_evidence(log10_evidence: float) -> str:
-    """Return an evidence as text: a number near 1, which is neutral, a power of ten of others.
+    """Return an evidence as text: of one far from 1, which is neutral, its first digit and its power of ten.
 
-    >>> describe_evidence(-0.04), describe_evidence(1.2), describe_evidence(3.68)
-    ('0.912', '15.8', '10^3.7')
+    >>> describe_evidence(-0.04), describe_evidence(3.68), describe_evidence(4.0), describe_evidence(-3.2)
+    ('0.912', '4,790', '10⁴', '6·10⁻⁴')
     """
-    is_near = -1 <= log10_evidence < 2
-    return f"{10**log10_evidence:.3g}" if is_near else f"10^{log10_evidence:.1f}"
+    if -1 <= log10_evidence < 4:
+        return f"{float(f'{10**log10_evidence:.3g}'):,g}"
+    digit, power = f"{10 ** (log10_evidence % 1):.0f}", int(log10_evidence // 1)
+    digit, power = ("1", power + 1) if digit == "10" else (digit, power)
+    return f"{'' if digit == '1' else f'{digit}·'}10{str(power).translate(RAISED)}"
 
 
 def is_mix(score: str) -> bool:

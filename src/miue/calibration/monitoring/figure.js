@@ -1,6 +1,5 @@
-// The figure, drawn again when the color scheme changes or the page is printed.
-const { traces, layout } = JSON.parse(document.getElementById("data").textContent);
-const plot = document.getElementById("figure");
+// The figures, drawn again when the color scheme changes or the page is printed; that of each score once it is unfolded.
+const { together, traces, layout } = JSON.parse(document.getElementById("data").textContent);
 const root = document.documentElement;
 
 function colored(value) { // with the names of colors replaced by those of the page's style
@@ -12,10 +11,15 @@ function colored(value) { // with the names of colors replaced by those of the p
 
 function draw(size) {
   const buttons = [["toImage", "zoom2d", "pan2d", "resetScale2d"]];
-  Plotly.react(plot, traces.map(colored), { ...colored(layout), ...size }, { displaylogo: false, responsive: true, modeBarButtons: buttons });
+  for (const [id, lines] of [["figure", together], ["scores", traces]]) {
+    const plot = document.getElementById(id);
+    if (plot.closest("details:not([open])")) continue;
+    Plotly.react(plot, lines.map(colored), { ...colored(layout), ...size }, { displaylogo: false, responsive: true, modeBarButtons: buttons });
+  }
 }
 
 draw({ autosize: true });
+document.querySelector("details").addEventListener("toggle", () => draw({ autosize: true }));
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw({ autosize: true }));
 window.addEventListener("beforeprint", () => {
   root.dataset.printed = "yes"; // in light colors: paper is white

@@ -21,41 +21,61 @@ BORDERS = {"solid": "solid", "dash": "dashed", "dot": "dotted", "dashdot": "doub
 
 def render_monitor(course: Course) -> bytes:
     """Return the page as UTF-8; every text is escaped, and the page may request nothing."""
-    lines = [_line(course, column) for column in range(len(course.scores))]
-    rows = [
-        {
-            "name": score,
-            "color": line["line"]["color"],
-            "border": BORDERS[line["line"]["dash"]],
-            "now": describe_evidence(float(evidence[-1])),
-            "highest": describe_evidence(float(evidence.max())),
-            "alarm": course.alarms.get(score, ""),
-        }
-        for score, line, evidence in zip(course.scores, lines, course.log10_evidence.T, strict=True)
-    ]
-    values = {"course": course, "rows": rows, "left_out": int((~course.counted).sum())}
-    figure = {"traces": lines, "layout": _layout(course)}
-    return render_page(Path(__file__).with_name("page.html.j2"), values, figure, ("figure.js",))
+    together, rows = _draw(course, _together(course))
+    traces, rows_of_scores = _draw(course, [_score(course, column) for column in range(len(course.scores))])
+    left_out = int((~course.counted).sum())
+    values = {"course": course, "rows": rows, "rows_of_scores": rows_of_scores, "left_out": left_out}
+    figures = {"together": together, "traces": traces, "layout": _layout(course)}
+    return render_page(Path(__file__).with_name("page.html.j2"), values, figures, ("figure.js",))
 
 
-def _line(course: Course, column: int) -> dict[str, Any]:
-    """Return the line of a score; of many bags every k-th is drawn, and the last."""
-    score, evidence = course.scores[column], course.log10_evidence[:, column]
-    drawn = np.unique(np.append(np.arange(0, len(evidence), max(1, len(evidence) // POINTS)), len(evidence) - 1))
+def _together(course: Course) -> list[tuple[str, list[int], dict[str, str]]]:
+    """Return name, columns and look of the lines of all uncertainties, and of the class mix."""
+    lines = []
+    for of_mix, what, color in ((False, "uncertainties", "c0"), (True, "class shares", "ink")):
+        columns = [column for column, score in enumerate(course.scores) if is_mix(score) == of_mix]
+        if columns:
+            name = course.scores[columns[0]] if len(columns) == 1 else f"highest of {len(columns)} {what}"
+            lines.append((name, columns, {"color": color, "dash": "solid"}))
+    return lines
+
+
+def _score(course: Course, column: int) -> tuple[str, list[int], dict[str, str]]:
+    """Return name, column and look of the line of a score."""
+    score = course.scores[column]
     alike = [one for one in course.scores if is_mix(one) == is_mix(score)]
     turn, place = divmod(alike.index(score), COLORS)
     looks = LOOKS[is_mix(score)]
     look = {"color": f"c{place}", "dash": looks[turn % len(looks)]}
-    if is_mix(score) and len(alike) == 1:
-        look = {"color": "ink", "dash": "solid"}
-    return {
-        "name": escape(score),  # plotly reads tags in texts
-        "x": [0, *(drawn + 1).tolist()],
-        "y": [0.0, *np.maximum(evidence[drawn], LOWEST).round(3).tolist()],  # before the first bag it is 1
-        "mode": "lines",
-        "line": {**look, "width": 2},
-        "hovertemplate": "after %{x} bags: 10<sup>%{y:.1f}</sup>",
-    }
+    return score, [column], {"color": "ink", "dash": "solid"} if is_mix(score) and len(alike) == 1 else look
+
+
+def _draw(
+    course: Course, lines: list[tuple[str, list[int], dict[str, str]]]
+) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """Return lines of the highest evidence of some scores as a figure takes them, and the row of each in a table.
+
+    Of many bags every k-th is drawn, and the last.
+    """
+    count = len(course.ids)
+    drawn = np.unique(np.append(np.arange(0, count, max(1, count // POINTS)), count - 1))
+    traces, rows = [], []
+    for name, columns, look in lines:
+        evidence, above = course.log10_evidence[:, columns].max(1), course.above[:, columns].any(1)
+        traces.append(
+            {
+                "name": escape(name),  # plotly reads tags in texts
+                "x": [0, *(drawn + 1).tolist()],
+                "y": [0.0, *np.maximum(evidence[drawn], LOWEST).round(3).tolist()],  # before the first bag it is 1
+                "mode": "lines",
+                "line": {**look, "width": 2},
+                "hovertemplate": "after %{x} bags: 10<sup>%{y:.1f}</sup>",
+            }
+        )
+        row = {"name": name, "color": look["color"], "border": BORDERS[look["dash"]]}
+        ends = {"now": describe_evidence(evidence[-1]), "highest": describe_evidence(evidence.max())}
+        rows.append({**row, **ends, "alarm": course.ids[int(above.argmax())] if above.any() else ""})
+    return traces, rows
 
 
 def _layout(course: Course) -> dict[str, Any]:

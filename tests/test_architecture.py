@@ -81,7 +81,8 @@ BUDGET = {
     "selection": (1_780, 8),
     "sklearn": (450, 2),
     "pathology": (3_350, 17),
-    "calibration": (4_570, 23),
+    "report": (3_770, 12),
+    "cli": (4_200, 27),
 }
 """Most lines of code, scripts and templates, and most Python files of each package. Lower a number where a package
 gets smaller; where an ability makes one larger, raise it in the same commit."""

@@ -65,7 +65,7 @@ LIGHT = ("distributions", "predictions", "calibration", "evaluation", "report")
 BUDGET = {
     "common": (4_100, 25),
     "settings": (750, 7),
-    "bags": (3_750, 18),
+    "bags": (3_770, 18),
     "distributions": (750, 9),
     "networks": (1_650, 14),
     "scores": (1_150, 9),

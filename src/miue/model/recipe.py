@@ -90,8 +90,11 @@ class Recipe:
         """
         if not len(bags):
             raise lacking("the bags to train on", "at least one", "choose bags to train on")
-        defaults = settings_by_size(len(bags), int(bags.sizes.sum()))
-        return TrainingConfig.of({**defaults, **self.settings})
+        config = TrainingConfig.of({**settings_by_size(len(bags), int(bags.sizes.sum())), **self.settings})
+        if config.instances_per_bag is None:
+            return config
+        read = int(bags.sizes.clip(max=config.instances_per_bag).sum())
+        return TrainingConfig.of({**settings_by_size(len(bags), read), **self.settings})
 
     def model_config(self, instance_shape: tuple[int, ...]) -> ModelConfig:
         """Return what the model is made of, for instances of this shape.

@@ -50,6 +50,11 @@ class TrainingSettings(Settings):
     learning_rate: float = Field(default=1e-4, gt=0, description="Learning rate of Adam, at the start.")
     weight_decay: float = Field(default=1e-5, ge=0, description="Weight decay, not on biases or norms.")
     bags_per_update: Count | None = Field(default=None, description=f"Bags that share one update{BY_SIZE}.")
+    instances_per_bag: Count | None = Field(
+        default=None,
+        description="Instances of each bag, drawn anew, that an epoch learns from at most; by default, and in "
+        "prediction, all.",
+    )
     class_balanced: bool = Field(
         default=False,
         description="An epoch takes as many bags of each class, not each bag once; validation counts classes.",

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, Strict
 
 from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS
-from miue.common.settings import Settings, for_python
+from miue.common.settings import Location, Settings, for_python
 from miue.common.tasks.executor import ComputeSettings
 from miue.common.text import MODEL, TRAINING
 from miue.common.values import Augmentation, Option, Precision
@@ -123,6 +123,10 @@ class RecipeSettings(Settings):
         default=DEFAULT_DISTANCES,
         description="Distance of an instance to the training instances, fitted after training: "
         f"{DISTANCES.help()}, or none.",
+    )
+    initial: Location | None = Field(
+        default=None,
+        description="Model whose weights training starts from, where they fit by name and shape.",
     )
 
 

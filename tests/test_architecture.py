@@ -63,7 +63,7 @@ LIGHT = ("distributions", "predictions", "calibration", "evaluation", "report")
 
 
 BUDGET = {
-    "common": (4_100, 25),
+    "common": (4_110, 25),
     "settings": (750, 7),
     "bags": (3_770, 18),
     "distributions": (750, 9),
@@ -76,7 +76,7 @@ BUDGET = {
     "evaluation": (2_850, 12),
     "io": (6_250, 35),
     "datasets": (1_050, 9),
-    "model": (3_630, 15),
+    "model": (3_650, 15),
     "training": (2_665, 13),
     "selection": (1_450, 7),
     "sklearn": (450, 2),

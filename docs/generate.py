@@ -153,7 +153,8 @@ def settings() -> list[tuple[str, str, str, str]]:
     schema = TrainingConfig.model_json_schema()["properties"]
     rows = []
     for name, field in TrainingConfig.model_fields.items():
-        values = ", ".join(f"`{value}`" for value in schema[name].get("enum", ())) or value_range(schema[name])
+        shape = schema[name].get("anyOf", [schema[name]])[0]  # of an optional one
+        values = ", ".join(f"`{value}`" for value in shape.get("enum", ())) or value_range(shape)
         default = "by the size of the data" if field.is_required() else f"`{literal(field.default)}`"
         rows.append((name, values, default, str(field.description)))
     return rows

@@ -63,9 +63,9 @@ LIGHT = ("distributions", "predictions", "calibration", "evaluation", "report")
 
 
 BUDGET = {
-    "common": (4_100, 25),
+    "common": (4_110, 25),
     "settings": (750, 7),
-    "bags": (3_750, 18),
+    "bags": (3_770, 18),
     "distributions": (770, 9),
     "networks": (1_650, 14),
     "scores": (1_150, 9),
@@ -76,8 +76,8 @@ BUDGET = {
     "evaluation": (2_850, 12),
     "io": (6_250, 35),
     "datasets": (1_050, 9),
-    "model": (3_550, 15),
-    "training": (2_650, 13),
+    "model": (3_650, 15),
+    "training": (2_665, 13),
     "selection": (1_780, 8),
     "sklearn": (450, 2),
     "pathology": (3_350, 17),

@@ -51,6 +51,23 @@ def test_a_saved_model_predicts_as_before(network: str, method: str, tmp_path: P
     assert np.array_equal(ours.instances.probabilities, theirs.instances.probabilities)
 
 
+def test_a_second_prediction_repeats_nothing_that_the_first_has_found(
+    tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(bags, out=tmp_path / "run")
+    model = miue.Model.load(tmp_path / "run")
+    model.predict(bags.subset([0]))
+    for repeated in (
+        "miue.model.training_bags.normalize",  # of each training bag
+        "miue.model.feature_scores.DistanceScores.__init__",
+        "miue.model.model.version",  # which is read from a file
+        "torch.nn.Module._apply",  # as to() calls it for each part
+        "torch.nn.Module.train",
+    ):
+        monkeypatch.setattr(repeated, lambda *_, **__: pytest.fail("repeated"))
+    assert len(model.predict(bags.subset([1])).bags) == 1
+
+
 def test_prediction_needs_no_labels_and_leaves_dropout_off(bags: BagDataset) -> None:
     model = train(bags, options={"encoder.dropout": 0.5})
     arrays = [bags.batch([i]).instances.numpy() for i in range(len(bags))]

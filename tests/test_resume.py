@@ -35,6 +35,7 @@ KINDS: dict[str, tuple[BagDataset, dict[str, Any]]] = {
     "augmented": (bright_bags(side=9), {"encoder": "compact", "settings": {"augmentation": "rotate-flip"}}),
     "mlp": (separable_bags(24), {"encoder": "mlp", "options": {"encoder.scaling": "each"}}),
     "rare class": (separable_bags(24).subset(RARE), {"encoder": "mlp", "settings": {"class_balanced": True}}),
+    "sampled": (separable_bags(24), {"encoder": "mlp", "settings": {"instances_per_bag": 3}}),
     "torchmil-transmil": (bright_bags(), {"network": "torchmil-transmil", "method": "softmax"}),
     "bayes-mil": (bright_bags(), {"method": "bayes-mil"}),
     "ensemble": (bright_bags(), {"method": "deep-ensemble", "options": {"method.size": 2}}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from miue.common.seeds import derive_seed
 READ_AHEAD = 2  # batches
 Group = TypeVar("Group")
 Batch = TypeVar("Batch")
+RowsOf = Callable[[int], Int64[np.ndarray, "n"] | None]
 
 
 class PackedBatches:
@@ -25,18 +27,24 @@ class PackedBatches:
     Args:
         dataset: the bags.
         groups: positions of the bags of each batch.
+        rows_of: returns which instances of a bag are read, None for all.
     """
 
-    def __init__(self, dataset: BagDataset, groups: list[np.ndarray]) -> None:
+    def __init__(self, dataset: BagDataset, groups: list[np.ndarray], rows_of: RowsOf | None = None) -> None:
         self.dataset = dataset
         self.groups = groups
+        self.rows_of = rows_of
 
     def __len__(self) -> int:
         return len(self.groups)
 
     def __iter__(self) -> Iterator[BagBatch]:
         """Yield the batches in order; from files or disk, the next two are read while one is used."""
-        return read_ahead(self.dataset.batch, self.groups, 0 if self.in_memory else READ_AHEAD)
+        return read_ahead(self._read, self.groups, 0 if self.in_memory else READ_AHEAD)
+
+    def _read(self, group: np.ndarray) -> BagBatch:
+        rows = None if self.rows_of is None else [self.rows_of(bag) for bag in group.tolist()]
+        return self.dataset.batch(group, rows=rows)
 
     @property
     def in_memory(self) -> bool:
@@ -70,6 +78,7 @@ def shuffled_batches(
     seed: int,
     epoch: int,
     class_balanced: bool = False,
+    instances_per_bag: int | None = None,
     rank: int = 0,
     processes: int = 1,
 ) -> PackedBatches:
@@ -83,6 +92,8 @@ def shuffled_batches(
         seed: of the order.
         epoch: likewise.
         class_balanced: draw as many bags of each class, not each bag once; for that all labels have to be known.
+        instances_per_bag: most instances that are read of each bag, drawn without replacement by ``seed``,
+            ``epoch`` and its position alone; None reads all.
         rank: of several processes, each of which gets a share of every batch.
         processes: how many there are.
     """
@@ -90,7 +101,17 @@ def shuffled_batches(
     order = _evenly(dataset.labels.values, random) if class_balanced else random.permutation(len(dataset))
     full = len(order) // bags_per_batch * bags_per_batch
     groups = list(order[:full].reshape(-1, bags_per_batch)) if full else [order]
-    return PackedBatches(dataset, [group[rank::processes] for group in groups])
+    limit = instances_per_bag
+    rows_of = None if limit is None else partial(_draw_rows, dataset.sizes, limit, derive_seed(seed, epoch))
+    return PackedBatches(dataset, [group[rank::processes] for group in groups], rows_of)
+
+
+def _draw_rows(sizes: Int64[np.ndarray, "B"], limit: int, seed: int, bag: int) -> Int64[np.ndarray, "n"] | None:
+    """Return ``limit`` instances of a bag in order, None where it holds no more."""
+    if sizes[bag] <= limit:
+        return None
+    random = np.random.default_rng(derive_seed(seed, bag))
+    return np.sort(random.choice(sizes[bag], limit, replace=False, shuffle=False))
 
 
 def _evenly(labels: Int64[np.ndarray, "n"], random: np.random.Generator) -> Int64[np.ndarray, "n"]:

@@ -483,25 +483,36 @@ class BagDataset(PrintsAsTable):
             )
         return replace(self, labels=labels, instance_labels=instance_labels, class_names=names)
 
-    def batch(self, bags: Sequence[int] | np.ndarray, *, statistics: bool = False) -> BagBatch:
+    def batch(
+        self,
+        bags: Sequence[int] | np.ndarray,
+        *,
+        statistics: bool = False,
+        rows: Sequence[Int64[np.ndarray, "_"] | None] | None = None,
+    ) -> BagBatch:
         """Read the bags at the given positions and pack them, row after row; a single bag in memory is not copied.
 
         Args:
             bags: positions.
             statistics: read also the stored image statistics, where there are any.
+            rows: which instances of each of these bags are read, in order; None for all.
 
         Raises:
             DataError: a feature is NaN or infinite.
         """
         chosen = np.asarray(bags, np.int64)
-        segments = Segments(torch.from_numpy(self.sizes[chosen]))
+        sizes = self.sizes[chosen]
+        if rows is not None:
+            some = [size if own is None else len(own) for own, size in zip(rows, sizes.tolist(), strict=True)]
+            sizes = np.array(some, np.int64)
+        segments = Segments(torch.from_numpy(sizes))
         with noting_when(lambda: f"in reading {segments.in_words()}, {self.ids[chosen[0]]!r} first"):
-            parts = self._read(self.instances, chosen)
+            parts = self._read(self.instances, chosen, rows)
             whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
             is_plain = whole.flags.writeable and whole.flags.c_contiguous  # results and seeds depend on no layout
             instances = torch.from_numpy(whole if is_plain else whole.copy())
         if instances.is_floating_point() and not torch.stack(instances.aminmax()).isfinite().all():
-            for bag, part in zip(chosen, parts, strict=True):
+            for bag, part in zip(chosen, self._read(self.instances, chosen), strict=True):
                 check_bag(self.ids[bag], part, self.instance_shape)
         labels = self.labels[chosen]
         return BagBatch(
@@ -509,19 +520,26 @@ class BagDataset(PrintsAsTable):
             segments,
             torch.from_numpy(labels.values),
             torch.from_numpy(labels.known),
-            self._statistics(chosen) if statistics else None,
+            self._statistics(chosen, rows) if statistics else None,
         )
 
-    def _read(self, array: InstanceArray, chosen: Int64[np.ndarray, "b"]) -> list[np.ndarray]:
-        """Return the rows of some bags in an array of all instances."""
-        spans = zip(self.starts[chosen], self.sizes[chosen], strict=True)
-        return [array[start : start + size] for start, size in spans]
+    def _read(
+        self,
+        array: InstanceArray,
+        chosen: Int64[np.ndarray, "b"],
+        rows: Sequence[Int64[np.ndarray, "_"] | None] | None = None,
+    ) -> list[np.ndarray]:
+        """Return the rows of some bags in an array of all instances, or those of each that ``rows`` names."""
+        spans = zip(self.starts[chosen], self.sizes[chosen], rows or [None] * len(chosen), strict=True)
+        return [array[start : start + size] if own is None else array[start + own] for start, size, own in spans]
 
-    def _statistics(self, chosen: Int64[np.ndarray, "b"]) -> Tensor | None:
+    def _statistics(
+        self, chosen: Int64[np.ndarray, "b"], rows: Sequence[Int64[np.ndarray, "_"] | None] | None
+    ) -> Tensor | None:
         """Return the stored image statistics of the instances of some bags."""
         if self.statistics is None:
             return None
-        parts = [np.asarray(part, np.float32) for part in self._read(self.statistics, chosen)]
+        parts = [np.asarray(part, np.float32) for part in self._read(self.statistics, chosen, rows)]
         for bag, part in zip(chosen, parts, strict=True):
             if not np.isfinite(part).all():
                 raise DataError(

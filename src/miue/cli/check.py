@@ -23,7 +23,7 @@ check_app = typer.Typer(help="Run diagnostics on a network and method.", no_args
 @check_app.command("mil", cls=Command)
 @takes_settings(
     settings="miue.settings:TrainSettings",
-    without=("seed", "distances", "trackers", "devices", "nodes", "validation_fraction", *OWN_DEFAULTS),
+    without=("seed", "initial", "distances", "trackers", "devices", "nodes", "validation_fraction", *OWN_DEFAULTS),
 )
 def check_mil(
     settings: TrainSettings,

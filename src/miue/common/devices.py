@@ -59,12 +59,26 @@ def evaluated_on(device: torch.device, module: nn.Module) -> Iterator[None]:
     """
     with own_torch_state():
         was_training, was_on = module.training, next(chain(module.parameters(), module.buffers())).device
-        module.eval().to(device)
+        put(module, device, training=False)
     try:
         yield
     finally:
         with own_torch_state():
-            module.train(was_training).to(was_on)
+            put(module, was_on, training=was_training)
+
+
+def put(module: nn.Module, device: torch.device, *, training: bool) -> None:
+    """Bring a module to a device and into a mode; where it is already, that takes no time.
+
+    Args:
+        module: with at least one parameter or buffer; all of it is on one device.
+        device: where it is to be.
+        training: the mode of all its parts.
+    """
+    if any(part.training is not training for part in module.modules()):
+        module.train(training)
+    if next(chain(module.parameters(), module.buffers())).device != device:
+        module.to(device)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress
     from rich.text import Text
 
@@ -251,6 +252,8 @@ def bar(unit: str, *, shown: bool, kept: bool = True) -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    if not shown:
+        return Progress(console=_unused_console(), disable=True)
     console = Console(stderr=True)
     return Progress(
         TextColumn("[bold]{task.description}[/]"),
@@ -259,9 +262,17 @@ def bar(unit: str, *, shown: bool, kept: bool = True) -> Progress:
         TextColumn(f"{unit}, time left"),
         TimeRemainingColumn(),
         console=console,
-        disable=not (shown and (kept or console.is_terminal)),
+        disable=not (kept or console.is_terminal),
         transient=not kept,
     )
+
+
+@cache
+def _unused_console() -> Console:
+    """Return the console of bars that are not shown, which takes long to make."""
+    from rich.console import Console
+
+    return Console(stderr=True)
 
 
 def tracked(

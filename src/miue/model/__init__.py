@@ -12,7 +12,7 @@ from miue.model.feature_scores import (
     fit_distances,
     part_of_distance,
 )
-from miue.model.folder import MODEL_FILES, SavedConfig, check_companions, read_config
+from miue.model.folder import MODEL_FILES, InitialWeights, SavedConfig, check_companions, read_config
 from miue.model.model import Model
 from miue.model.part import PartLike, find_part
 from miue.model.predict import BATCH_INSTANCES
@@ -24,6 +24,7 @@ __all__ = [
     "MODEL_FILES",
     "DataContract",
     "DistanceLike",
+    "InitialWeights",
     "Model",
     "ModelConfig",
     "PartLike",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
+from torch import Tensor
 
 from miue.calibration import CALIBRATION
 from miue.common.errors import ConfigError, ModelError, StorageError, first_few, folder_name, not_readable
@@ -167,6 +169,94 @@ def read_method(folder: Path, saved: SavedConfig, *, trust: bool = False) -> Met
         saved_with = f"the model {str(folder)!r} was saved with {package}"
         warn_user(f"{saved_with}, and {installed} is installed: predictions may differ")
     return method.eval()
+
+
+@dataclass(frozen=True)
+class InitialWeights:
+    """The weights of a saved model, from which the training of another starts; no code of it is run.
+
+    Attributes:
+        folder: of the model.
+        tensors: its weights by name.
+        sha256: of their file.
+    """
+
+    folder: Path
+    tensors: Mapping[str, Tensor]
+    sha256: str
+
+    @classmethod
+    def read(cls, folder: Path) -> InitialWeights:
+        """Return the weights in the folder of a model.
+
+        Raises:
+            StorageError: no trained model there, or a file that is not the one it was saved with.
+            ModelError: a damaged file.
+        """
+        saved = read_config(folder)
+        check_files(folder / CONFIG, saved.files, [WEIGHTS], "train again")
+        try:
+            return cls(folder, load_file(folder / WEIGHTS), saved.files[WEIGHTS])
+        except (OSError, SafetensorError) as error:
+            raise _other_weights(folder / WEIGHTS, str(error).split("\n")[0]) from error
+
+    def fitting(self, method: Method) -> Mapping[str, Tensor | None]:
+        """Return the weight of each name and shape that a method has, by that name, None where there is none.
+
+        A member of an ensemble takes those of the same member, or of a model that is none. What a method fits
+        after training is left as it is.
+
+        Raises:
+            ConfigError: none fits but biases and what is not learned.
+        """
+        found: dict[str, Tensor | None] = {}
+        learned = 0
+        for number, member in enumerate(method.members()):
+            matrices = {name for name, one in member.named_parameters() if one.dim() > 1}
+            for name, own in _trained(member):
+                weight = self.tensors.get(f"ensemble.{number}.{name}", self.tensors.get(name))
+                fits = weight is not None and weight.shape == own.shape and not member.is_fitted_at_once
+                found[f"{number}.{name}"] = weight if fits else None
+                learned += fits and name in matrices
+        if not learned:
+            raise ConfigError(
+                item=f"initial {str(self.folder)!r}",
+                wanted="a model of which weights fit the one to train, by name and shape",
+                got="none that does",
+                fix="choose the network and encoder that it has, or leave it out",
+            )
+        return found
+
+    def give_to(self, method: Method) -> str:
+        """Give a method the weights that fit, and return in a sentence which parts have them, and which not.
+
+        Raises:
+            ConfigError: as ``fitting`` does.
+        """
+        found = self.fitting(method)
+        for number, member in enumerate(method.members()):
+            given = {name: found[f"{number}.{name}"] for name, _ in _trained(member)}
+            member.load_state_dict({name: one for name, one in given.items() if one is not None}, strict=False)
+        parts: dict[str, list[bool]] = {}
+        for name, weight in found.items():
+            part = name.partition(".")[2].removeprefix("network.").split(".")[0]
+            parts.setdefault(part, []).append(weight is not None)
+        taken = [
+            part if all(fit) else f"{part} ({sum(fit)} of {len(fit)} tensors)"
+            for part, fit in parts.items()
+            if any(fit)
+        ]
+        others = ", ".join(part for part, fit in parts.items() if not any(fit))
+        return (
+            f"initial weights: {', '.join(taken)} from {str(self.folder)!r}"
+            f"{others and f'; not of it: {others}, which it lacks or has in another shape'}"
+        )
+
+
+def _trained(member: Method) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of a method by name, but for those of its own that are fitted after training."""
+    fitted = {name for name, _ in member.named_buffers(recurse=False)}
+    yield from ((name, tensor) for name, tensor in member.state_dict().items() if name not in fitted)
 
 
 def read_distances(folder: Path, names: Sequence[str], *, trust: bool) -> dict[str, FeatureDistance]:

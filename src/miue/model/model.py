@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -160,7 +161,7 @@ class Model(PrintsAsTable):
             self.calibration.check_weights(self.weights_sha256)
         dataset = BagDataset.of(bags, labels, known_classes=self.contract.class_names)
         self.check(dataset)
-        DistanceScores(self.distances).check(dataset)
+        self._scores.check(dataset)
         rule = None if self.calibration is None else self.calibration.instances
         chosen = estimator or (rule and rule.estimator) or self.method.estimators[0]
         self.method.check_estimator(chosen)
@@ -175,7 +176,7 @@ class Model(PrintsAsTable):
             progress=progress,
             device=device,
             precision=precision,
-            scores=DistanceScores(self.distances) if self.distances else None,
+            scores=self._scores if self.distances else None,
             on_bad=on_bad,
             shard=shard,
         )
@@ -200,6 +201,10 @@ class Model(PrintsAsTable):
         if rule is not None and shard is None:
             batches = ((of_bags, rule.flag(of_instances)) for of_bags, of_instances in batches)
         return PredictionStream(batches, self.provenance().model_copy(update={"estimator": chosen}), complete)
+
+    @cached_property
+    def _scores(self) -> DistanceScores:
+        return DistanceScores(self.distances)
 
     def _error_model(self, estimator: str) -> ErrorModel | None:
         """Return the error model, None where there is none or it reads the instances of another estimator.
@@ -297,7 +302,7 @@ class Model(PrintsAsTable):
             method=self.config.method.name,
             encoder=self.config.encoder.name,
             options=self.config.chosen_options(),
-            version=version("miue"),
+            version=_installed(),
             classes=self.contract.class_names,
             training=self.training,
             weights_sha256=self.weights_sha256,
@@ -403,3 +408,9 @@ class Model(PrintsAsTable):
             saved.files[WEIGHTS],
             TrainingBags.load(folder),
         )
+
+
+@cache
+def _installed() -> str:
+    """Return the version of miue, which is read from a file."""
+    return version("miue")

@@ -22,7 +22,7 @@ from miue.bags import (
     ordered_batches,
     read_ahead,
 )
-from miue.common.devices import evaluated_on, torch_device
+from miue.common.devices import evaluated_on, put, torch_device
 from miue.common.errors import DataError, MiueError, lacking, noting_when
 from miue.common.returned import class_name
 from miue.common.seeds import derive_seed
@@ -181,7 +181,7 @@ def _predict_batch(
     draws, scored = [], _FeatureScores(scores, first, batch)
     generators = [device] if device.type == "cuda" else []
     with own_torch_state(), torch.inference_mode(), torch.random.fork_rng(devices=generators):
-        method.eval().to(device)  # another thread that predicts with it may have put it back
+        put(method, device, training=False)  # another thread that predicts with it may have put it back
         if any(member.draws_at_random for member in method.members()):
             draws = draws_of_each(method, names, batch, estimator, seed)
         else:

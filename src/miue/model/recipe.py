@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -46,6 +47,7 @@ class Recipe:
         options: values by "network.hidden", "encoder.width", "method.routing" and the like.
         distances: names, import paths or classes of distances, fitted after training.
         settings: fields of ``TrainingConfig`` that are specified.
+        initial: folder of a model whose weights training starts from, where they fit.
 
     Raises:
         ConfigError: options, settings or distances that are no collections of these.
@@ -57,6 +59,7 @@ class Recipe:
     options: Mapping[str, Option] = field(default_factory=dict)
     distances: Sequence[DistanceLike] = DEFAULT_DISTANCES
     settings: Mapping[str, Any] = field(default_factory=dict)
+    initial: Path | str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", check_value("options", self.options, Mapping[str, Option]))
@@ -75,7 +78,7 @@ class Recipe:
         chosen = {name: one for name, one in settings.given().items() if name in TrainingConfig.model_fields}
         distances = () if settings.distances == ("none",) else settings.distances
         parts = settings.network, settings.method, settings.encoder
-        return cls(*parts, settings.options, distances, chosen)
+        return cls(*parts, settings.options, distances, chosen, settings.initial)
 
     def with_seed(self, seed: int) -> Recipe:
         """Return the same recipe with another seed."""
@@ -90,8 +93,11 @@ class Recipe:
         """
         if not len(bags):
             raise lacking("the bags to train on", "at least one", "choose bags to train on")
-        defaults = settings_by_size(len(bags), int(bags.sizes.sum()))
-        return TrainingConfig.of({**defaults, **self.settings})
+        config = TrainingConfig.of({**settings_by_size(len(bags), int(bags.sizes.sum())), **self.settings})
+        if config.instances_per_bag is None:
+            return config
+        read = int(bags.sizes.clip(max=config.instances_per_bag).sum())
+        return TrainingConfig.of({**settings_by_size(len(bags), read), **self.settings})
 
     def model_config(self, instance_shape: tuple[int, ...]) -> ModelConfig:
         """Return what the model is made of, for instances of this shape.
@@ -145,6 +151,7 @@ class Recipe:
             "distances": [part.import_path or part.name for part in map(part_of_distance, self.distances)],
             "options": options,
             "settings": dict(self.settings),
+            **({} if self.initial is None else {"initial": str(Path(self.initial).resolve())}),
         }
 
     def check_importable(self, item: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 from unicodedata import normalize
@@ -90,31 +91,45 @@ class TrainingBags:
         A bag that is not listed is the one that is listed under the same name but for endings of files. Where the
         run lists contents, bags that are numbered are known by what they hold, and patients by names of their own.
         """
-        by_content = {row.content: row.part for row in self.rows if row.content}
-        sizes = {row.name: row.instances for row in self.rows}
-        listed = {row.name: row.part for row in self.rows}
-        by_key: dict[str, str] = {}
-        for wanted in ("validation", "train"):  # where two bags differ in the ending alone, the stronger counts
-            by_key |= {strip_endings(name): wanted for name, part in listed.items() if part == wanted}
+        by_content, sizes, listed, by_key, patients_in, stated = self._known
         parts = tuple(
             by_content.get(_digest(bags, row), "")
             if by_content and NUMBERED.fullmatch(name)
             else listed.get(name, by_key.get(strip_endings(name), ""))
             for row, name in enumerate(bags.ids)
         )
-        patients_in: dict[str, set[str]] = {}
-        for row in self.rows:
-            if not (by_content and NUMBERED.fullmatch(row.patient)):
-                patients_in.setdefault(normalize("NFC", row.patient), set()).add(row.part)
         other_sizes = {
             name
             for name, size in zip(bags.ids, bags.sizes.tolist(), strict=True)
             if sizes.get(name, "") not in ("", str(size)) and not (by_content and NUMBERED.fullmatch(name))
         }
+        return PartsOfRun(bags.ids, parts, bags.patient_groups, patients_in, frozenset(other_sizes), stated)
+
+    @cached_property
+    def _known(self) -> _Known:
+        by_content = {row.content: row.part for row in self.rows if row.content}
+        listed = {row.name: row.part for row in self.rows}
+        by_key: dict[str, str] = {}
+        for wanted in ("validation", "train"):  # where two bags differ in the ending alone, the stronger counts
+            by_key |= {strip_endings(name): wanted for name, part in listed.items() if part == wanted}
+        patients_in: dict[str, set[str]] = {}
+        for row in self.rows:
+            if not (by_content and NUMBERED.fullmatch(row.patient)):
+                patients_in.setdefault(normalize("NFC", row.patient), set()).add(row.part)
         stated = {row.patient for row in self.rows if strip_endings(row.patient) != strip_endings(row.name)}
-        return PartsOfRun(
-            bags.ids, parts, bags.patient_groups, patients_in, frozenset(other_sizes), tuple(sorted(stated))
-        )
+        sizes = {row.name: row.instances for row in self.rows}
+        return _Known(by_content, sizes, listed, by_key, patients_in, tuple(sorted(stated)))
+
+
+class _Known(NamedTuple):
+    """What a run lists: parts by content, sizes and parts by name, parts by name without endings, and patients."""
+
+    by_content: Mapping[str, str]
+    sizes: Mapping[str, str]
+    listed: Mapping[str, str]
+    by_key: Mapping[str, str]
+    patients_in: Mapping[str, Set[str]]
+    stated: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ class TrainingRecord(BaseModel):
         constant_criterion: the lowest NLL + error rate on the same bags of any prediction that is the same for
             each, that of the class shares; None where one class alone is there, or it was not written down.
         also_try: an option of the network to try where hardly anything was learned, "" otherwise.
+        initial_weights: SHA-256 of the weights that training started from, "" where they were drawn.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -60,6 +61,7 @@ class TrainingRecord(BaseModel):
     temperature: float | None = Field(default=None, gt=0)
     constant_criterion: float | None = None
     also_try: str = ""
+    initial_weights: str = ""
 
     @property
     def left_out(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, Strict
 
 from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS
-from miue.common.settings import Settings, for_python
+from miue.common.settings import Location, Settings, for_python
 from miue.common.tasks.executor import ComputeSettings
 from miue.common.text import MODEL, TRAINING
 from miue.common.values import Augmentation, Option, Precision
@@ -50,6 +50,11 @@ class TrainingSettings(Settings):
     learning_rate: float = Field(default=1e-4, gt=0, description="Learning rate of Adam, at the start.")
     weight_decay: float = Field(default=1e-5, ge=0, description="Weight decay, not on biases or norms.")
     bags_per_update: Count | None = Field(default=None, description=f"Bags that share one update{BY_SIZE}.")
+    instances_per_bag: Count | None = Field(
+        default=None,
+        description="Instances of each bag, drawn anew, that an epoch learns from at most; by default, and in "
+        "prediction, all.",
+    )
     class_balanced: bool = Field(
         default=False,
         description="An epoch takes as many bags of each class, not each bag once; validation counts classes.",
@@ -122,6 +127,10 @@ class RecipeSettings(Settings):
         default=DEFAULT_DISTANCES,
         description="Distance of an instance to the training instances, fitted after training: "
         f"{DISTANCES.help()}, or none.",
+    )
+    initial: Location | None = Field(
+        default=None,
+        description="Model whose weights training starts from, where they fit by name and shape.",
     )
 
 

@@ -64,6 +64,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: of Adam, at the start.
         weight_decay: on weights, not on biases or norms.
         bags_per_update: bags that share one update.
+        instances_per_bag: of each bag, instances that an epoch learns from at most, drawn anew; None for all.
         class_balanced: an epoch takes as many bags of each class, not each bag once; validation counts classes.
         augmentation: of images in training, "none" or "rotate-flip" for random quarter turns and mirror images.
         precision: of the encoder in training, "float32" or "bf16-mixed".
@@ -87,6 +88,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
     learning_rate: float
     weight_decay: float
     bags_per_update: int | None
+    instances_per_bag: int | None
     class_balanced: bool
     augmentation: str
     precision: str
@@ -113,6 +115,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: float = 1e-4,
         weight_decay: float = 1e-5,
         bags_per_update: int | None = None,
+        instances_per_bag: int | None = None,
         class_balanced: bool = False,
         augmentation: str = "none",
         precision: str = "float32",
@@ -135,6 +138,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.bags_per_update = bags_per_update
+        self.instances_per_bag = instances_per_bag
         self.class_balanced = class_balanced
         self.augmentation = augmentation
         self.precision = precision

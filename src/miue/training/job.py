@@ -19,6 +19,7 @@ from miue.common.values import Option
 from miue.io import Splits, describe_bags, find_bags_again, read_handed_over
 from miue.model import (
     DataContract,
+    InitialWeights,
     ModelConfig,
     Recipe,
     check_saveable,
@@ -71,11 +72,12 @@ class Job:
         Raises:
             ConfigError: a name, option or setting that does not exist.
             DataError: bags that cannot be trained on, or without the image statistics that a distance needs.
+            StorageError, ModelError: no whole model to start from.
         """
         for bags in (self.train, self.validation):
             check_instance_classes(bags, self.bags.num_classes)
         check_statistics(find_distances(self.recipe.distances), self.train)
-        _ = self.model_config
+        _ = self.model_config, self.initial
         check_augmentation(self.training_config.augmentation, self.bags.instance_shape)
 
     @cached_property
@@ -108,6 +110,11 @@ class Job:
         return self.recipe.training_config(self.train)
 
     @cached_property
+    def initial(self) -> InitialWeights | None:
+        """What training starts from, where that is specified."""
+        return None if self.recipe.initial is None else InitialWeights.read(Path(self.recipe.initial))
+
+    @cached_property
     def contract(self) -> DataContract:
         """What bags the model takes."""
         return DataContract.of(self.bags)
@@ -131,6 +138,7 @@ class Job:
             "model": self.model_config.model_dump(mode="json"),
             "training": self.training_config.model_dump(mode="json"),
             "trainer": dict(trainer_options),
+            **({} if self.initial is None else {"initial": f"weights {self.initial.sha256}"}),
             "contract": self.contract.model_dump(mode="json", exclude=NOT_OF_THE_TRAINING),
             "distances": list(find_distances(self.recipe.distances)),
             "training_bags": fingerprint(self.train),

@@ -290,6 +290,7 @@ class TrainingData(pl.LightningDataModule):
             seed=self.config.seed,
             epoch=self.trainer.current_epoch,
             class_balanced=self.config.class_balanced,
+            instances_per_bag=self.config.instances_per_bag,
             rank=self.trainer.global_rank,
             processes=self.trainer.world_size,
         )

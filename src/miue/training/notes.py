@@ -21,6 +21,8 @@ def length_in_words(job: Job, networks: int, *, is_fitted_at_once: bool) -> str:
     size = f"{plural(bags, 'bag')}, {plural(instances, 'instance')}"
     if is_fitted_at_once:
         return f"{size}: fitted at once"
+    if config.instances_per_bag is not None:
+        size += f", of each bag at most {config.instances_per_bag:,} in an epoch"
     each = f"{networks} networks, each " if networks > 1 else ""
     return (
         f"{size}: {each}at most "
@@ -72,13 +74,18 @@ def question_negative_class(bags: BagDataset, recipe: Recipe) -> None:
 
 
 def warn_of_bags(job: Job) -> None:
-    """Warn of bags that may be wrong: copies, pixels of another scale, without label, a class without bags."""
+    """Warn of bags that may be wrong: copies, pixels of another scale, without label, a class without bags.
+
+    Warn, too, where all are smaller than ``instances_per_bag``.
+    """
     if job.splits is not None:
         folds = [job.fold(number) for number in range(len(job.splits))]
         _warn_of_large_pixels(folds[0])
+        _warn_of_small_bags(folds[0])
         warn_of_copies([job.bags], [dict(zip(fold.bags.ids, fold.bags.splits, strict=True)) for fold in folds])
         return
     _warn_of_large_pixels(job)
+    _warn_of_small_bags(job)
     bags, held_out = job.bags, job.held_out
     passed_alone = held_out is not None and not set(held_out.ids) <= set(bags.ids)
     warn_of_copies([bags, job.validation] if passed_alone else [bags], job.parts().folds)
@@ -94,6 +101,16 @@ def warn_of_bags(job: Job) -> None:
         warn_user(
             f"no bag to train on is of class {first_few(map(repr, without))}, so that the model cannot learn it: "
             "check how the labels are written, and the parts, or leave the class out (class_names)"
+        )
+
+
+def _warn_of_small_bags(job: Job) -> None:
+    """Warn where no bag is larger than what is taken of each."""
+    limit, largest = job.training_config.instances_per_bag, int(job.bags.sizes.max())
+    if limit is not None and largest <= limit:
+        warn_user(
+            f"instances_per_bag={limit} changes nothing: no bag is larger than {plural(largest, 'instance')}, so "
+            "that all are used"
         )
 
 

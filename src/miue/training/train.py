@@ -141,6 +141,8 @@ def train_job(job: Job, run: Run, *, if_exists: IfExists = "refuse") -> Model:
         raise repeated(f"bag {twice!r}", "each bag once", job.bags.ids.count(twice), fix)
     job.check()
     method = build_method(job.model_config, job.contract, job.training_config.seed)
+    if job.initial is not None:
+        job.initial.fitting(method)
     folder, settings, description = run.folder, run.settings, job.description(run.settings.trainer_options)
     if folder is not None:
         job.check_saveable()
@@ -165,7 +167,9 @@ def train_job(job: Job, run: Run, *, if_exists: IfExists = "refuse") -> Model:
             warn_of_bags(job)
         if writes is not None and not (writes / "config.json").exists():  # a model stays with the file it lists
             write_splits(writes / "splits.csv", job.parts(), job.bags, job.validation)
-        learn_inputs(method, job.train, progress=run.progress)
+        said = _prepare(method, job, progress=run.progress)
+        if said and run.progress:
+            say(said, err=True)
         if not run.executor.is_local:
             run = _train_members(job, run, len(method.members()))
         summaries = _fit_members(method, job, run)
@@ -307,8 +311,14 @@ def train_member(job: str, folder: str, number: int) -> None:
     shared, run = read_job(job)
     home, description = Path(folder), shared.description(run.settings.trainer_options)
     method = build_method(shared.model_config, shared.contract, shared.training_config.seed)
-    learn_inputs(method, shared.train, progress=False)
+    _prepare(method, shared, progress=False)
     _fit_member(method, number, shared, replace(run, folder=home, home=home, resume=True, description=description))
+
+
+def _prepare(method: Method, job: Job, *, progress: bool) -> str:
+    """Fit encoders to their inputs, and give initial weights; return which, "" for none."""
+    learn_inputs(method, job.train, progress=progress)
+    return "" if job.initial is None else job.initial.give_to(method)
 
 
 def _fit_members(method: Method, job: Job, run: Run) -> list[TrainingSummary]:
@@ -365,6 +375,7 @@ def _record(
         without_distances=without_distances,
         without_error_model="" if job.holds_out else NONE_HELD_OUT,
         constant_criterion=constant_criterion(job.validation, config),
+        initial_weights="" if job.initial is None else job.initial.sha256,
     )
     if not record.warning:
         return record

@@ -370,9 +370,11 @@ def write_cross_validation(
     test: tuple[int, ...] = (0, 1, 2),
     unused: str = "train",
     label: str = "x",
+    method: str = "softmax",
 ) -> Path:
     """A finished cross-validation of three folds, each with one of six labeled bags to test."""
     folder.mkdir()
+    (folder / "cross_validation.json").write_text(json.dumps({"recipe": {"method": method}}))
     lines = ["far,,test,test,test", "unlabeled,,test,train,train"]
     for row in range(6):
         parts = ["test" if row == one else "train" if row in test else unused for one in test]
@@ -491,9 +493,41 @@ def test_splits_of_a_comparison_need_folds_with_bags_to_train_on(tmp_path: Path)
             compare([folder])
 
 
+@pytest.mark.parametrize(
+    ("losses", "wanted"),
+    [
+        (
+            {"net": (0.30, 0.30, 0.30), "other": (0.5, 0.5, 0.5)},
+            "net is better than the baseline forest (NLL -0.100",
+        ),
+        (
+            {"net": (0.1, 0.5, 0.55)},
+            "No network clearly beats the baseline forest; the nearest is net (NLL -0.017",
+        ),
+        ({"net": (0.5, 0.6, 0.7)}, "No network clearly beats the baseline forest; the nearest is net (NLL +0.200"),
+    ],
+)
+def test_one_sentence_says_whether_a_network_beats_the_baselines(
+    losses: dict[str, tuple[float, ...]], wanted: str, tmp_path: Path
+) -> None:
+    baselines = {"logistic": (0.6, 0.6, 0.6), "forest": (0.40, 0.41, 0.39)}
+    folders = [
+        write_cross_validation(
+            tmp_path / name,
+            [(fold, 1, "bags", "nll", value) for fold, value in enumerate(of_name)],
+            method=f"pooled-{name}" if name in baselines else "mirel",
+        )
+        for name, of_name in {**losses, **baselines}.items()
+    ]
+    found = compare(folders)
+    assert wanted in found.beside_baseline
+    assert found.beside_baseline in found.as_table("bags", ["nll"]).notes
+    assert compare(folders[: len(losses)]).beside_baseline == ""
+
+
 def test_a_p_value_is_the_same_whichever_is_first(tmp_path: Path) -> None:
     for name, unused, worse in (("a", "train", 0.1), ("b", "", 0.0)):
-        (tmp_path / name).mkdir()
+        write_cross_validation(tmp_path / name, [])
         lines = [f"{k},x,{','.join('test' if k == fold else 'train' for fold in range(3))}" for k in range(3)]
         lines += [f"more {k},x,{unused},{unused},{unused}" for k in range(3)]
         (tmp_path / name / "splits.csv").write_text("\n".join(["bag_id,label,fold_0,fold_1,fold_2", *lines]))
@@ -581,7 +615,7 @@ def test_cross_validations_stand_side_by_side(tmp_path: Path) -> None:
 def test_a_metric_that_is_undefined_in_some_folds_says_of_how_many_runs_it_is(tmp_path: Path) -> None:
     aurocs: dict[str, list[float | None]] = {"a": [0.9, 0.5, None], "b": [0.8, None, None], "c": [0.7, 0.6, 0.5]}
     for name, values in aurocs.items():
-        (tmp_path / name).mkdir()
+        write_cross_validation(tmp_path / name, [])
         bags = "x,0,test,train,train\ny,1,train,test,train\nz,1,train,train,test\n"
         (tmp_path / name / "splits.csv").write_text(f"bag_id,label,fold_0,fold_1,fold_2\n{bags}")
         rows = [f"{k},1,bags,accuracy,0.5" for k in range(3)]

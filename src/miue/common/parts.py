@@ -100,3 +100,6 @@ READERS: Registry[Any] = Registry(
     },
     named=(r"\.[^.\s/\\]+", "an ending of file names that begins with its only dot, such as '.npz'"),
 )
+
+BASELINES = ("pooled-logistic", "pooled-forest")
+"""Methods without a trained network, which a network should beat."""

@@ -17,6 +17,7 @@ from miue.common.errors import lacking, out_of_range, unknown_name
 from miue.common.files import make_folder, read_json, remove_temporaries, write_json
 from miue.common.folder_kinds import CHOICE
 from miue.common.outputs import locked, refuse_taken
+from miue.common.parts import BASELINES
 from miue.common.tables import write_rows
 from miue.common.tasks import run_tasks
 from miue.common.text import PrintsAsTable, ResultTable, plural, say
@@ -40,7 +41,6 @@ NOTE = (
     "made anew for each fold, without the bags of that fold."
 )
 
-BASELINES = ("pooled-logistic", "pooled-forest")
 NETWORKS: dict[str, dict[str, Any]] = {
     "mean-softmax": {"network": "mean", "method": "softmax"},
     "attention-softmax": {"network": "attention", "method": "softmax"},

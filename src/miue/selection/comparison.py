@@ -20,7 +20,9 @@ from miue.common.errors import (
     unknown_name,
     wrong_type,
 )
-from miue.common.files import name_of
+from miue.common.files import name_of, read_json
+from miue.common.folder_kinds import CROSS_VALIDATION
+from miue.common.parts import BASELINES
 from miue.common.tables import read_text_columns
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import check_value, several
@@ -30,6 +32,8 @@ from miue.predictions import read_predictions
 from miue.selection.cross_validation import folder_of
 from miue.selection.summaries import FoldShares, Summary, Value, is_share, standard_error, summarize
 
+NLL = ("bags", "nll")
+CLEAR = 0.05  # p-value
 METRICS = ("accuracy", "auroc", "confidence_auroc", "nll", "ece")
 NOTE = (
     "Mean over folds ± standard deviation over runs, shares in %; in brackets the difference to the first row on "
@@ -61,6 +65,8 @@ class Compared:
         summaries: of each (level, metric).
         differences: to the first of those compared, for each (level, metric) that both have; none of the first
             itself.
+        is_baseline: whether it is a pooled baseline, without a network.
+        beside_baseline: NLL less that of the best baseline on the same folds; None of baselines, or without one.
         same_tests: whether each fold tests the bags, with the labels, that the first does; what is trained on, and
             with which features, may differ. Else there are no differences.
     """
@@ -69,6 +75,8 @@ class Compared:
     summaries: dict[tuple[str, str], Summary]
     differences: dict[tuple[str, str], Difference]
     same_tests: bool
+    is_baseline: bool = False
+    beside_baseline: Difference | None = None
 
     def numbers(self) -> dict[tuple[str, str], dict[str, Any]]:
         """Return each (level, metric) as a row of numbers, with its difference to the first and its p-value."""
@@ -101,6 +109,11 @@ class _Folder:
     tests: tuple[frozenset[tuple[str, str]], ...]
     values: list[Value]
     shares: FoldShares
+    method: str
+
+    @property
+    def is_baseline(self) -> bool:
+        return self.method in BASELINES
 
 
 class Comparison(PrintsAsTable, tuple[Compared, ...]):
@@ -134,7 +147,23 @@ class Comparison(PrintsAsTable, tuple[Compared, ...]):
         apart = f" Without a difference, since their folds test other bags: {', '.join(others)}." if others else ""
         rows = tuple(one.cells(level, columns) for one in self)
         fewer = FEWER_RUNS if any(one.has_fewer_runs(level, columns) for one in self) else ""
-        return ResultTable(("", "runs", *columns), rows, (f"{NOTE}{fewer}{apart}",))
+        notes = filter(None, (f"{NOTE}{fewer}{apart}", self.beside_baseline))
+        return ResultTable(("", "runs", *columns), rows, tuple(notes))
+
+    @property
+    def beside_baseline(self) -> str:
+        """Whether a network beats the pooled baselines in NLL, in a sentence; "" where not both are compared."""
+        networks = [one for one in self if one.beside_baseline is not None]
+        if not networks:
+            return ""
+        best = min(networks, key=lambda one: one.summaries[NLL].mean)
+        found = best.beside_baseline
+        assert found is not None
+        baseline = min((one for one in self if one.is_baseline), key=lambda one: one.summaries[NLL].mean)
+        by = f"NLL {found.mean:+.3f}" + ("" if found.p is None else f", p {found.p:.2f}")
+        if found.mean < 0 and found.p is not None and found.p < CLEAR:
+            return f"{best.name} is better than the baseline {baseline.name} ({by})."
+        return f"No network clearly beats the baseline {baseline.name}; the nearest is {best.name} ({by})."
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with a row for each metric of each, and its difference to the first.
@@ -171,11 +200,16 @@ def compare(folders: Sequence[Path | str], *, metrics: Mapping[str, OwnMetric] |
     if (twice := first_repeated(names)) is not None:
         raise repeated(f"cross-validation {twice!r}", "folders of different names", names.count(twice))
     first, compared = read[0], []
+    baselines = [one for one in read if one.is_baseline and NLL in _by_fold(one.values)]
+    best = min(baselines, key=_mean_nll) if baselines else None
     for one in read:
         same = one.tests == first.tests
         pairs = _differences(one, first) if same and one is not first else {}
         summaries = {(s.level, s.metric): s for s in summarize(one.values, one.shares)}
-        compared.append(Compared(one.name, summaries, pairs, same))
+        beside = None
+        if best is not None and not one.is_baseline and one.tests == best.tests:
+            beside = _differences(one, best).get(NLL)
+        compared.append(Compared(one.name, summaries, pairs, same, one.is_baseline, beside))
     return Comparison(compared)
 
 
@@ -233,6 +267,10 @@ def _differences(one: _Folder, first: _Folder) -> dict[tuple[str, str], Differen
     return differences
 
 
+def _mean_nll(one: _Folder) -> float:
+    return float(np.mean(list(_by_fold(one.values)[NLL].values())))
+
+
 def _by_fold(values: Sequence[Value]) -> dict[tuple[str, str], dict[int, float]]:
     """Return the mean over seeds of each metric in each fold where it is defined."""
     kept: dict[tuple[str, str], dict[int, list[float]]] = {}
@@ -251,7 +289,8 @@ def _read(folder: Path, metrics: Mapping[str, OwnMetric]) -> _Folder:
     values = _values(path, len(tests))
     if metrics:
         values = [*(one for one in values if one.metric not in metrics), *_own_values(folder, values, metrics)]
-    return _Folder(name_of(folder), tests, values, shares)
+    described = read_json(folder / CROSS_VALIDATION.shown_by[0], what="cross-validation")
+    return _Folder(name_of(folder), tests, values, shares, str(described["recipe"]["method"]))
 
 
 def _own_values(folder: Path, values: Sequence[Value], metrics: Mapping[str, OwnMetric]) -> Iterator[Value]:

@@ -46,7 +46,7 @@ def choose(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Choose network and method by cross-validation, and train them.
+    """Choose what suits the data by cross-validation; train it.
 
     Candidates are compared by the NLL of patients, or bags, that they were not trained on; after half of the folds
     the worse half is dropped. The choice is made anew without each fold, so that its own NLL is honest. Test bags

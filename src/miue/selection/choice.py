@@ -48,7 +48,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "attention-mirel": {"network": "attention", "method": "mirel"},
     "one-sided-gp": {"method": "one-sided-gp"},
 }
-OF_VECTORS: dict[str, Any] = {"options": {"encoder.scaling": "each"}, "settings": {"learning_rate": 1e-3}}
+OF_VECTORS: dict[str, Any] = {"options": {"encoder.scaling": "each"}}
 
 
 def candidates(bags: BagDataset) -> dict[str, Recipe]:

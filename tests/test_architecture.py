@@ -81,7 +81,7 @@ BUDGET = {
     "selection": (1_840, 8),
     "sklearn": (450, 2),
     "pathology": (3_350, 17),
-    "report": (3_770, 12),
+    "report": (3_810, 12),
     "cli": (4_200, 27),
 }
 """Most lines of code, scripts and templates, and most Python files of each package. Lower a number where a package

@@ -23,7 +23,7 @@ from miue.evaluation.bootstrap import owners_of_items
 from miue.evaluation.level import Items, default_measures, evaluate_level
 from miue.evaluation.ranking import Ranking
 from miue.predictions import Predictions, PredictionTable, Provenance
-from miue.report.differences import SAME, Difference, compare_methods, list_methods
+from miue.report.differences import SAME, Difference, compare_methods, compare_with_baselines, list_methods
 from miue.report.levels import Resampling, evaluate_levels
 from miue.report.report import no_track
 from miue.report.runs import compare, named_runs
@@ -346,3 +346,20 @@ def test_bags_that_the_model_was_trained_on_are_said_beside_what_is_measured_on_
         assert not sentences[0].startswith("The model")
         new = replace(one, bags=replace(one.bags, training_parts=np.where(parts == "train", "", parts)))
         assert not any(text.startswith("The model was trained") for text in judged(new)[0])
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "said"),
+    [
+        (-0.1, -0.2, -0.05, "net has a lower NLL than the baseline forest."),
+        (-0.1, -0.2, 0.05, "No network can be shown to have a lower NLL than the baseline forest."),
+        (0.1, 0.05, 0.2, "No network can be shown to have a lower NLL than the baseline forest."),
+    ],
+)
+def test_one_sentence_says_whether_a_network_beats_the_baselines(
+    value: float, low: float, high: float, said: str
+) -> None:
+    one = Difference("net", "forest", {"nll": (value, Interval(low, high, 100, ""))})
+    assert compare_with_baselines([one], {"forest"}) == [said]
+    assert compare_with_baselines([one.reverse()], {"forest"}) == [said]
+    assert compare_with_baselines([one], {"net", "forest"}) == compare_with_baselines([one], set()) == []

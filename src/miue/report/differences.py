@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -120,6 +120,31 @@ def compare_methods(differences: Sequence[Difference]) -> list[str]:
     text = f"{differences[0].method} compared with {differences[0].reference}: "
     text += f"{', '.join(sentences)}." if sentences else "no difference can be shown."
     return [text + (f" These bags show no difference in {names}." if sentences and alike else "")]
+
+
+def compare_with_baselines(differences: Sequence[Difference], baselines: Collection[str]) -> list[str]:
+    """Return whether networks beat the pooled baselines in NLL, in a sentence; none where not both are there.
+
+    Args:
+        differences: of every two methods.
+        baselines: the names of those without a network.
+    """
+    turned = [one if one.reference in baselines else one.reverse() for one in differences]
+    pairs = [one for one in turned if one.reference in baselines and one.method not in baselines]
+    beaten: dict[str, list[bool]] = {}
+    for one in pairs:
+        if "nll" in one.values:
+            value, interval = one.values["nll"]
+            beaten.setdefault(one.method, []).append(value < 0 and interval.excludes_zero)
+    if not beaten:
+        return []
+    better = [name for name, of_name in beaten.items() if all(of_name)]
+    names = _listed(sorted(baselines))
+    if better:
+        return [
+            f"{_listed(better)} {'has' if len(better) == 1 else 'have'} a lower NLL than the baseline {names}."
+        ]
+    return [f"No network can be shown to have a lower NLL than the baseline {names}."]
 
 
 def _compare_many(key: str, measured: Sequence[Difference], apart: Sequence[Difference]) -> str:

@@ -12,11 +12,12 @@ from typing import Any
 from miue.bags import BagDataset, check_dataset
 from miue.common.errors import ConfigError, wrong_type
 from miue.common.files import atomic_file
+from miue.common.parts import BASELINES
 from miue.common.values import check_value, checked, several
 from miue.evaluation import evaluate_decisions
 from miue.predictions import Predictions
 from miue.report.content import find_cases, overview, page_content, provenance
-from miue.report.differences import compare_methods
+from miue.report.differences import compare_methods, compare_with_baselines
 from miue.report.fitting import fitted_page, look_inside
 from miue.report.levels import Resampling, Track, evaluate_levels
 from miue.report.runs import compare, named_runs
@@ -104,7 +105,12 @@ def write_report(
         "cases": cases,
         "verdicts": verdicts,
         "shared": shared_sentences(verdicts),
-        "differences": compare_methods(bags.differences),
+        "differences": [
+            *compare_with_baselines(
+                bags.differences, {run.name for run in shared if run.predictions.provenance.method in BASELINES}
+            ),
+            *compare_methods(bags.differences),
+        ],
         "levels": {name: level for name, level in levels.items() if level.table is not None},
         "labeled": any(one.labeled for one in evaluations),
         "detects": any(one is not None and one.ood and one.in_distribution for one in bags.evaluations),

@@ -109,6 +109,14 @@ def test_candidates_of_images_are_networks_alone() -> None:
 def test_too_few_bags_or_folds_are_said(bags: BagDataset, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="fold"):
         choose(bags.subset([0, 1, 2, 3]), tmp_path / "few")
+    rare = [i for i in range(45) if bags.labels.values[i] == 0] + np.flatnonzero(bags.labels.values == 1)[
+        :3
+    ].tolist()
+    with pytest.raises(
+        DataError, match="fold"
+    ):  # three folds have one of the class, those within two of them none
+        choose(bags.subset(rare), tmp_path / "rare")
+    assert not (tmp_path / "rare" / "all").exists()
     with pytest.raises(ConfigError, match="at least 3"):
         miue.choose(bags, tmp_path / "two", RECIPES, folds=2)
 

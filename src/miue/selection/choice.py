@@ -197,17 +197,16 @@ def _choose(bags: BagDataset, recipes: Mapping[str, Recipe], folds: int, seed: i
         name: Job(replace(recipe.with_seed(seed), distances=()), bags, splits=splits)
         for name, recipe in recipes.items()
     }
+    without = [learned_from(splits.assign(bags, fold)) for fold in range(folds)]
+    inner = [make_folds(of_fold, folds, validation=VALIDATION_SHARE, seed=seed) for of_fold in without]
     trainings = (folds + 1) * _trainings(len(jobs), folds)
     if run.progress:
         say(f"{plural(len(jobs), 'candidate')}, at most {plural(trainings, 'training')}", err=True)
     every = _halve(jobs, run.folder / "all", folds, seed, run)
     chosen_in = []
     for fold in range(folds):
-        assigned = splits.assign(bags, fold)
-        inner = learned_from(assigned)
-        of_fold = make_folds(inner, folds, validation=VALIDATION_SHARE, seed=seed)
-        inner_jobs = {name: replace(job, bags=inner, splits=of_fold) for name, job in jobs.items()}
-        ranked = _halve(inner_jobs, run.folder / f"without_fold_{fold}", folds, seed, run)
+        of_fold = {name: replace(job, bags=without[fold], splits=inner[fold]) for name, job in jobs.items()}
+        ranked = _halve(of_fold, run.folder / f"without_fold_{fold}", folds, seed, run)
         chosen_in.append(next(iter(ranked)))
     for fold, name in enumerate(chosen_in):
         _train({name: jobs[name]}, run.folder / "all", [fold], seed, run)

@@ -168,6 +168,23 @@ def routing(
         table.show()
 
 
+@app.command("small-cohorts")
+def small_cohorts(
+    source: Annotated[Path, typer.Option(help="Folder of the CSV tables of the Python package mil 1.0.5.")],
+    sets: Annotated[list[str] | None, typer.Argument(help="Names of sets; by default all.")] = None,
+    work: Work = WORK,
+    results: Results = RESULTS,
+    draws: Annotated[int, typer.Option(min=0, help="How often folds are drawn; 0: only print the tables.")] = 1,
+    out: TablePath = None,
+) -> None:
+    """Compare pooled baselines and networks on small cohorts, out-of-fold predictions together."""
+    from papers.mirel.small_cohorts import SETS, measure, page
+
+    for name in sets or SETS:
+        measure(name, source, work, results, draws, "cpu")
+    print_markdown(page(results), out)
+
+
 @app.command("error-measures")
 def error_measures(
     names: Annotated[list[str], typer.Argument(help="Trained presets with MIREL, such as mnist/abmil-mirel.")],

@@ -89,6 +89,8 @@ def test_predictions_are_at_the_temperature_of_the_validation_bags(
         torch.testing.assert_close(of_got.distribution.probabilities, expected.probabilities)
         torch.testing.assert_close(of_got.distribution.mutual_information(), expected.mutual_information())
         np.testing.assert_array_equal(of_got.scores["error_probability"], of_before.scores["error_probability"])
+    back = got.tempered(1 / wanted).bags.distribution
+    torch.testing.assert_close(back.probabilities, before.bags.distribution.probabilities)
     got.save(tmp_path / "predictions")
     kept = miue.read_predictions(tmp_path / "predictions").provenance
     assert kept is not None

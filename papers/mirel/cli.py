@@ -168,6 +168,30 @@ def routing(
         table.show()
 
 
+@app.command("temperatures")
+def temperatures(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Trained presets of MNIST-bags, such as mnist/abmil-mirel.")
+    ] = None,
+    source: Source = DATA,
+    work: Work = WORK,
+    results: Results = RESULTS,
+    seeds: Seeds = ALL_SEEDS,
+    out: TablePath = None,
+) -> None:
+    """Measure on test bags what the temperature of the validation bags changes.
+
+    What was measured before is kept and shown.
+    """
+    from miue.cli.cross_validate import markdown
+    from papers.mirel.paths import Paths
+    from papers.mirel.temperature_scaling import measure_temperatures, table
+
+    paths = Paths(source, work, results)
+    rows = measure_temperatures(names or [], parse_seeds(seeds), paths, results / "temperatures.csv")
+    print_markdown(markdown(table(rows)), out)
+
+
 @app.command("small-cohorts")
 def small_cohorts(
     source: Annotated[Path, typer.Option(help="Folder of the CSV tables of the Python package mil 1.0.5.")],

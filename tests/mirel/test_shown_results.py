@@ -39,6 +39,10 @@ def test_ue_with_the_combined_distance_is_what_its_files_say() -> None:
     assert (RESULTS / "tables/ue.md").read_text("utf-8") == printed("ue", "--older")
 
 
+def test_what_temperatures_change_is_what_its_file_says() -> None:
+    assert (RESULTS / "temperatures.md").read_text("utf-8") == printed("temperatures")
+
+
 def test_numbers_in_the_text_on_mnist_are_those_of_the_files() -> None:
     page = (RESULTS / "README.md").read_text("utf-8")
     known = {pair for runs, estimator in _presets("mnist") for pair in _means_and_deviations(runs, estimator)}

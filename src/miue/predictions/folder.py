@@ -116,6 +116,11 @@ class Predictions(PrintsAsTable):
         instances = None if self.instances is None else self.instances.of_bags(chosen)
         return replace(self, bags=self.bags.of_bags(chosen), instances=instances)
 
+    def tempered(self, temperature: float) -> Predictions:
+        """Return the predictions of bags and instances at a temperature above 0; the decisions stay."""
+        instances = None if self.instances is None else self.instances.tempered(temperature)
+        return replace(self, bags=self.bags.tempered(temperature), instances=instances)
+
     def levels(self) -> dict[str, PredictionTable]:
         """Return the tables that there are of "bags", "instances" and "patients"."""
         tables = {"bags": self.bags, "instances": self.instances, "patients": self.by_patient()}

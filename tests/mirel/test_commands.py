@@ -56,7 +56,9 @@ def test_the_commands_of_the_paper_are_its_own() -> None:
         "run",
         "seeds",
         "shift-scores",
+        "small-cohorts",
         "table",
+        "temperatures",
         "ue",
     ]
     assert not {"paper", "nuclei"} & set(get_command(miue.cli.app).commands)  # type: ignore[attr-defined]

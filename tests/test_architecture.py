@@ -77,7 +77,7 @@ BUDGET = {
     "io": (6_250, 35),
     "datasets": (1_050, 9),
     "model": (3_680, 15),
-    "training": (2_665, 13),
+    "training": (2_680, 13),
     "selection": (1_840, 8),
     "sklearn": (450, 2),
     "pathology": (3_350, 17),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,7 @@ def test_what_fits_by_name_and_shape_is_taken_and_the_rest_is_drawn(
     )
 
 
+@pytest.mark.filterwarnings("ignore:the initial model was trained on")
 def test_every_member_of_an_ensemble_starts_from_a_model(pretrained: Path) -> None:
     options = {**SMALL["options"], "method.size": 2}
     given = {**SMALL, "method": "deep-ensemble", "options": options}
@@ -84,6 +87,7 @@ def test_weights_that_are_not_those_that_were_saved_are_refused(pretrained: Path
         train_with(separable_bags(16), initial=tmp_path, **SMALL)
 
 
+@pytest.mark.filterwarnings("ignore:the initial model was trained on")
 def test_a_run_is_resumed_with_the_weights_it_was_started_with(pretrained: Path, tmp_path: Path) -> None:
     bags, out = separable_bags(16), tmp_path / "run"
     first = train_with(bags, initial=pretrained, out=out, **SMALL)
@@ -98,3 +102,14 @@ def test_a_recipe_keeps_what_training_starts_from(pretrained: Path) -> None:
     again = miue.Recipe(**recipe.to_json())
     assert Path(str(again.initial)) == pretrained.resolve()
     assert "initial" not in miue.Recipe().to_json()
+
+
+def test_bags_that_the_initial_model_was_trained_on_judge_no_training(pretrained: Path) -> None:
+    bags = separable_bags(16)
+    parts = replace(bags, splits=("train",) * 8 + ("validation",) * 8)
+    with pytest.warns(UserWarning, match="trained on 8 bags that this training is judged by"):
+        train_with(parts, initial=pretrained, **SMALL)
+    others = replace(separable_bags(16, seed=3), ids=tuple(f"other {i}" for i in range(16)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        train_with(others, initial=pretrained, **SMALL)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from miue.bags import BagDataset, largest_pixel, warn_of_copies
 from miue.bags.classes import doubt_about_negative_class
 from miue.common.errors import first_few
 from miue.common.text import plural, say, warn_user
-from miue.model import Recipe
+from miue.model import Recipe, TrainingBags
 from miue.training.job import Job
 
 USED = ("train", "validation")
@@ -76,8 +78,9 @@ def question_negative_class(bags: BagDataset, recipe: Recipe) -> None:
 def warn_of_bags(job: Job) -> None:
     """Warn of bags that may be wrong: copies, pixels of another scale, without label, a class without bags.
 
-    Warn, too, where all are smaller than ``instances_per_bag``.
+    Warn, too, where all are smaller than ``instances_per_bag``, or were trained on by the initial model.
     """
+    _warn_of_initial_bags(job)
     if job.splits is not None:
         folds = [job.fold(number) for number in range(len(job.splits))]
         _warn_of_large_pixels(folds[0])
@@ -121,4 +124,23 @@ def _warn_of_large_pixels(job: Job) -> None:
         warn_user(
             f"images of numbers up to {largest:,.0f} are taken as they are, where encoders expect about 0 to 1: "
             "pass bytes (uint8), which are divided by 255, or divide the numbers"
+        )
+
+
+def _warn_of_initial_bags(job: Job) -> None:
+    """Warn of bags that judge the training, by validation or test, and that the initial model was trained on."""
+    learned = None if job.recipe.initial is None else TrainingBags.load(Path(job.recipe.initial))
+    if learned is None:
+        return
+    trained_on = set() if job.splits is not None else set(job.train.ids)
+    seen = [
+        name
+        for bags in (job.bags, *([] if job.held_out is None else [job.held_out]))
+        for name, part in learned.compare(bags).part_of().items()
+        if part and name not in trained_on
+    ]
+    if seen:
+        warn_user(
+            f"the initial model was trained on {plural(len(seen), 'bag')} that this training is judged by "
+            f"({first_few(seen)}): what is measured on them says little of new bags; take a model of other bags"
         )

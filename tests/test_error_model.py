@@ -198,7 +198,8 @@ def test_every_method_has_one_of_its_validation_bags(method: str, bags: BagDatas
     options = {"method.size": 2} if method == "deep-ensemble" else {}
     model = train(bags, method=method, options=options, out=tmp_path / "run")
     held, test = bags.split("validation"), bags.split("test")
-    bare = replace(model, error_model=None).predict(held)
+    untempered = model.training.model_copy(update={"temperature": None})
+    bare = replace(model, error_model=None, training=untempered).predict(held)
     assert bare.instances is not None
     assert model.error_model == fitted_to(bare.bags, bare.instances, model.method.estimators[0])
     predicted = model.predict(test)

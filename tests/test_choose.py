@@ -100,6 +100,15 @@ def test_bags_that_are_kept_for_a_test_take_no_part(bags: BagDataset, tmp_path: 
     assert model.training.training_bags + model.training.validation_bags == 30
 
 
+@pytest.mark.long
+def test_copies_of_a_bag_are_warned_of_once(bags: BagDataset, tmp_path: Path) -> None:
+    arrays = [bags.instances[start : start + size] for start, size in zip(bags.starts, bags.sizes, strict=True)]
+    copied = BagDataset.of([*arrays[:-1], arrays[0]], bags.labels.values.tolist())
+    with pytest.warns(UserWarning) as warned:
+        choose(copied, tmp_path / "out", {"pooled-logistic": RECIPES["pooled-logistic"]})
+    assert len(warned) == 1
+
+
 def test_candidates_of_images_are_networks_alone() -> None:
     vectors = separable_bags(4, seed=0)
     images = BagDataset.of([np.zeros((2, 8, 8), np.float32)] * 2, [0, 1])

@@ -28,7 +28,7 @@ from miue.model import Recipe
 from miue.predictions import PredictionTable, by_patient, read_predictions
 from miue.selection.cross_validation import folder_of, open_runs
 from miue.settings import VALIDATION_SHARE, RunSettings
-from miue.training import Job, Run, changed_setting, changes, train_job
+from miue.training import Job, Run, changed_setting, changes, train_job, warn_of_bags
 
 MARK = CHOICE.shown_by[0]
 METRICS = ("nll", "accuracy", "auroc", "ece")
@@ -202,6 +202,7 @@ def _choose(bags: BagDataset, recipes: Mapping[str, Recipe], folds: int, seed: i
     trainings = (folds + 1) * _trainings(len(jobs), folds)
     if run.progress:
         say(f"{plural(len(jobs), 'candidate')}, at most {plural(trainings, 'training')}", err=True)
+    warn_of_bags(next(iter(jobs.values())))  # once, not for each candidate and fold
     every = _halve(jobs, run.folder / "all", folds, seed, run)
     chosen_in = []
     for fold in range(folds):
@@ -210,11 +211,11 @@ def _choose(bags: BagDataset, recipes: Mapping[str, Recipe], folds: int, seed: i
         chosen_in.append(next(iter(ranked)))
     for fold, name in enumerate(chosen_in):
         _train({name: jobs[name]}, run.folder / "all", [fold], seed, run)
-    nested = [_tables(run.folder / "all" / name, [fold], seed) for fold, name in enumerate(chosen_in)]
+    nested = _Tested.read([folder_of(run.folder / "all" / name, k, seed) for k, name in enumerate(chosen_in)])
     name = next(iter(every))
     best = every[name]
     tried = [_tried(one, of_one, best) for one, of_one in every.items()]
-    itself = replace(_tried(CHOSEN, _Tested.of(nested), best), folds=folds)
+    itself = _tried(CHOSEN, nested, best)
     choice = Choice(name, recipes[name].with_seed(seed), (*tried, itself), folds, tuple(chosen_in))
     write_rows(
         run.folder / "choice.csv", list(asdict(itself)), [list(asdict(one).values()) for one in choice.tried]
@@ -231,9 +232,10 @@ class _Tested:
     folds: int
 
     @classmethod
-    def of(cls, parts: Sequence[PredictionTable]) -> _Tested:
-        bags = PredictionTable.concatenate(list(parts))
-        return cls(by_patient(bags) or bags, len(parts))
+    def read(cls, runs: Sequence[Path]) -> _Tested:
+        """Return what was tested in the runs of some folds, given their folders."""
+        bags = PredictionTable.concatenate([read_predictions(run / "predictions").bags for run in runs])
+        return cls(by_patient(bags) or bags, len(runs))
 
     @property
     def losses(self) -> dict[str, float]:
@@ -259,14 +261,16 @@ def _halve(jobs: Mapping[str, Job], out: Path, folds: int, seed: int, run: Run) 
     """Return what each candidate was tested on, by NLL: those of all folds, then those that were dropped."""
     first, rest = range(ceil(folds / 2)), range(ceil(folds / 2), folds)
     _train(jobs, out, first, seed, run)
-    ranked = _ranked({name: _Tested.of([_tables(out / name, [fold], seed) for fold in first]) for name in jobs})
+    ranked = _ranked(out, jobs, first, seed)
     kept = list(ranked)[: ceil(len(jobs) / 2)]
     _train({name: jobs[name] for name in kept}, out, rest, seed, run)
-    whole = {name: _Tested.of([_tables(out / name, [fold], seed) for fold in range(folds)]) for name in kept}
-    return {**_ranked(whole), **{name: tested for name, tested in ranked.items() if name not in kept}}
+    dropped = {name: tested for name, tested in ranked.items() if name not in kept}
+    return {**_ranked(out, kept, range(folds), seed), **dropped}
 
 
-def _ranked(tested: Mapping[str, _Tested]) -> dict[str, _Tested]:
+def _ranked(out: Path, names: Iterable[str], folds: Iterable[int], seed: int) -> dict[str, _Tested]:
+    """Return what candidates were tested on in some folds, the least NLL first."""
+    tested = {name: _Tested.read([folder_of(out / name, fold, seed) for fold in folds]) for name in names}
     return dict(sorted(tested.items(), key=lambda one: one[1].nll))
 
 
@@ -279,13 +283,6 @@ def _train(jobs: Mapping[str, Job], out: Path, folds: Iterable[int], seed: int, 
             runs = opened.enter_context(open_runs(job, [seed], replace(run, folder=out / name, progress=False)))
             tasks += [task for task, (fold, _) in zip(runs.tasks, runs.every, strict=True) if fold in wanted]
         run_tasks(tasks, run.executor, doing=f"training ({out.name})", unit="runs", progress=run.progress)
-
-
-def _tables(folder: Path, folds: Sequence[int], seed: int) -> PredictionTable:
-    """Return the test bags of some folds of a cross-validation."""
-    return PredictionTable.concatenate(
-        [read_predictions(folder_of(folder, fold, seed) / "predictions").bags for fold in folds]
-    )
 
 
 def _tried(name: str, tested: _Tested, best: _Tested) -> Tried:

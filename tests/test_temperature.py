@@ -105,6 +105,8 @@ def test_attention_is_no_probability_to_temper(bags: BagDataset) -> None:
     model = train(bags)
     tempered, raw = (one.predict(bags, estimator="attention").levels() for one in (model, untempered(model)))
     np.testing.assert_array_equal(tempered["instances"].probabilities, raw["instances"].probabilities)
+    back = model.predict(bags, estimator="attention").tempered(2.0).levels()["instances"]
+    np.testing.assert_array_equal(back.probabilities, raw["instances"].probabilities)
 
 
 def test_there_is_none_of_few_bags_of_one_class_or_where_it_is_not_wanted(bags: BagDataset) -> None:

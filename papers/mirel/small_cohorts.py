@@ -21,10 +21,11 @@ from miue.methods import METHODS
 from miue.model import Recipe
 from miue.predictions import PredictionTable, read_predictions
 from miue.selection import candidates, cross_validate
+from miue.selection.choice import mean_interval
 from miue.settings import VALIDATION_SHARE
 from papers.mirel.stored_bags import read_bags, write_bags
 
-FOLDS, SEED, RESAMPLES = 5, 42, 2000
+FOLDS, SEED = 5, 42
 SETS = {
     "musk1": "6eb13180b63f7cfabd1c759c510a036ecb561069aa8e86700c76a2fe139d297a",
     "musk2": "14040c8891369392f87f4ce8969a20657e615e40e042f02d1a2fe2cabab01717",
@@ -118,8 +119,7 @@ def table(name: str, results: Path) -> ResultTable:
 
 def _beside(cell: str, differences: np.ndarray) -> str:
     """Return an NLL with its difference to the baseline, bold where that is clearly below 0."""
-    rows = np.random.default_rng(0).integers(0, len(differences), (RESAMPLES, len(differences)))
-    low, high = np.quantile(differences[rows].mean(1), (0.025, 0.975))
+    low, high = mean_interval(differences)
     text = f"{cell} ({differences.mean():+.3f} [{low:+.3f}, {high:+.3f}])"
     return f"**{text}**" if high < 0 else text
 

@@ -117,8 +117,10 @@ class Predictions(PrintsAsTable):
         return replace(self, bags=self.bags.of_bags(chosen), instances=instances)
 
     def tempered(self, temperature: float) -> Predictions:
-        """Return the predictions of bags and instances at a temperature above 0; the decisions stay."""
-        instances = None if self.instances is None else self.instances.tempered(temperature)
+        """Return the predictions at a temperature above 0; decisions, and instances by attention, stay."""
+        instances = self.instances
+        if instances is not None and self.provenance.estimator != "attention":  # no probabilities of classes
+            instances = instances.tempered(temperature)
         return replace(self, bags=self.bags.tempered(temperature), instances=instances)
 
     def levels(self) -> dict[str, PredictionTable]:

@@ -293,11 +293,11 @@ def _tried(name: str, tested: _Tested, best: _Tested) -> Tried:
     if ours.keys() != theirs.keys() or tested is best:
         return one
     differences = np.array([ours[key] - theirs[key] for key in sorted(ours)])
-    low, high = _interval(differences)
+    low, high = mean_interval(differences)
     return replace(one, difference=float(differences.mean()), low=low, high=high)
 
 
-def _interval(differences: Float64[np.ndarray, "n"]) -> tuple[float, float]:
+def mean_interval(differences: Float64[np.ndarray, "n"]) -> tuple[float, float]:
     """Return the 95 % interval of the mean over patients or bags, drawn again with replacement."""
     generator = np.random.default_rng(0)
     rows = generator.integers(0, len(differences), (RESAMPLES, len(differences)))

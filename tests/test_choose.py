@@ -13,10 +13,10 @@ from commands import fail, run
 from made_bags import separable_bags
 
 import miue
-from miue.bags import BagDataset
+from miue.bags import BagDataset, Labels
 from miue.common.errors import ConfigError, DataError
-from miue.model import Recipe
-from miue.predictions import read_predictions
+from miue.model import Recipe, mix, mixes
+from miue.predictions import PredictionTable, read_predictions
 from miue.selection import candidates, choice
 from miue.selection.cross_validation import folder_of
 
@@ -44,24 +44,31 @@ def made(bags: BagDataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[ch
     return choose(bags, out), out
 
 
-def losses_of(folder: Path, fold: int) -> list[float]:
-    table = read_predictions(folder_of(folder, fold, SEED) / "predictions").bags
-    p = table.probabilities[np.arange(len(table)), table.labels.values]
-    return (-np.log(p)).tolist()
+def predicted(folder: Path, name: str, fold: int) -> PredictionTable:
+    return read_predictions(folder_of(folder / "candidates" / name, fold, SEED) / "predictions").bags
+
+
+def loss(table: PredictionTable, p: Any) -> Any:
+    return -np.log(p[np.arange(len(table)), table.labels.values])
 
 
 @pytest.mark.long
-def test_the_least_nll_over_all_folds_is_chosen_and_trained(made: tuple[choice.Choice, Path]) -> None:
+def test_candidates_and_their_mixture_are_compared_on_all_folds(made: tuple[choice.Choice, Path]) -> None:
     found, out = made
-    whole = [one for one in found.tried[:-1] if one.folds == FOLDS]
-    assert len(whole) == 2  # the worse half of three is one
-    for one in whole:
-        losses = [loss for fold in range(FOLDS) for loss in losses_of(out / "all" / one.name, fold)]
-        assert one.nll == pytest.approx(np.mean(losses))
-    assert found.name == min(whole, key=lambda one: one.nll or 0).name == "pooled-logistic"
-    model = miue.Model.load(out / "model")
-    assert model.config.method.name == found.recipe.method
-    assert model.training.training_bags + model.training.validation_bags == 45
+    of_name = {one.name: one for one in found.tried}
+    assert set(of_name) == {*RECIPES, "mixture", "choice"}
+    every = []
+    for fold in range(FOLDS):
+        tables = [predicted(out, name, fold) for name in RECIPES]
+        every += loss(tables[0], np.mean([table.probabilities for table in tables], 0)).tolist()
+    assert of_name["mixture"].nll == pytest.approx(np.mean(every))
+    for name in RECIPES:
+        losses = np.concatenate(
+            [loss(t, t.probabilities) for t in (predicted(out, name, k) for k in range(FOLDS))]
+        )
+        assert of_name[name].nll == pytest.approx(losses.mean())
+    nll = {one.name: one.nll or 0.0 for one in found.tried}
+    assert all(one.difference == pytest.approx(nll[one.name] - nll[found.name]) for one in found.tried)
     with (out / "choice.csv").open() as file:
         assert [row["name"] for row in csv.DictReader(file)] == [one.name for one in found.tried]
 
@@ -69,14 +76,70 @@ def test_the_least_nll_over_all_folds_is_chosen_and_trained(made: tuple[choice.C
 @pytest.mark.long
 def test_the_choice_is_judged_by_folds_that_took_no_part_in_it(made: tuple[choice.Choice, Path]) -> None:
     found, out = made
-    losses = [loss for fold, name in enumerate(found.chosen_in) for loss in losses_of(out / "all" / name, fold)]
+    losses = []
+    for fold, name in enumerate(found.chosen_in):
+        tables = [predicted(out, one, fold) for one in (RECIPES if name == "mixture" else [name])]
+        losses += loss(tables[0], np.mean([table.probabilities for table in tables], 0)).tolist()
     assert found.tried[-1].name == "choice"
     assert found.tried[-1].nll == pytest.approx(np.mean(losses))
-    for fold in range(FOLDS):
-        test = read_predictions(folder_of(out / "all" / found.name, fold, SEED) / "predictions").bags.bag_ids
-        for splits in (out / f"without_fold_{fold}").glob("*/splits.csv"):
-            with splits.open() as file:
-                assert not {row["bag_id"] for row in csv.DictReader(file)} & set(test.astype(str))
+
+
+def test_one_candidate_is_chosen_only_where_it_is_clearly_better() -> None:
+    generator = np.random.default_rng(0)
+    losses = {"mixture": [generator.random(20) for _ in range(3)]}
+    losses["a"] = [fold - 0.01 + generator.normal(0, 0.5, 20) for fold in losses["mixture"]]
+    losses["b"] = [fold + 0.5 for fold in losses["mixture"]]
+    assert choice._best(losses, range(3)) == "mixture"
+    losses["b"] = [fold - 0.2 for fold in losses["mixture"]]
+    assert choice._best(losses, range(3)) == "b"
+    losses["b"][2] = losses["mixture"][2] + 9
+    assert choice._best(losses, (0, 1)) == "b"  # the fold that is judged takes no part
+    del losses["mixture"]
+    assert choice._best(losses, range(3)) == "a"
+
+
+@pytest.mark.long
+def test_the_mixture_is_one_model_that_is_saved_and_predicts_as_its_members(
+    bags: BagDataset, tmp_path: Path
+) -> None:
+    labels = np.random.default_rng(0).permutation(bags.labels.values)  # nothing to learn: none is clearly better
+    out = tmp_path / "out"
+    found = choose(replace(bags, labels=Labels.of(labels)), out)
+    assert found.name == "mixture"
+    model, members = (
+        miue.Model.load(out / "model"),
+        [miue.Model.load(out / "members" / one) for one in found.members],
+    )
+    assert sorted(found.members) == sorted(RECIPES)
+    assert model.training.training_bags + model.training.validation_bags == 45
+    ours, theirs = model.predict(bags), [one.predict(bags, estimator="bag-of-one") for one in members]
+    for table in ("bags", "instances"):
+        p = np.mean([getattr(one, table).probabilities for one in theirs], 0)
+        np.testing.assert_allclose(getattr(ours, table).probabilities, p, atol=1e-12)
+    mean_entropy = np.mean([one.bags.distribution.expected_entropy().numpy() for one in theirs], 0)
+    np.testing.assert_allclose(ours.bags.distribution.expected_entropy().numpy(), mean_entropy, atol=1e-12)
+    assert model.validation is not None
+    assert "mixture of" in (model.provenance().method or "")
+
+
+def test_members_keep_their_temperatures_in_a_mixture(bags: BagDataset) -> None:
+    models = [
+        miue.train(bags, network="mean", method=method, progress=False, **QUICK) for method in ("softmax", "mirel")
+    ]
+    models = [
+        replace(one, training=one.training.model_copy(update={"temperature": t}))
+        for one, t in zip(models, (2.0, None), strict=True)
+    ]
+    p = np.mean([one.predict(bags).bags.probabilities for one in models], 0)
+    np.testing.assert_allclose(mix(models).predict(bags).bags.probabilities, p, atol=1e-12)
+
+
+def test_what_draws_or_is_an_ensemble_is_no_member_of_a_mixture(bags: BagDataset) -> None:
+    recipes = {name: Recipe("attention", name) for name in ("softmax", "mc-dropout", "deep-ensemble")}
+    assert [name for name, recipe in recipes.items() if mixes(recipe, bags.instance_shape)] == ["softmax"]
+    model = miue.train(bags, network="attention", method="mc-dropout", progress=False, **QUICK)
+    with pytest.raises(ConfigError, match="one pass"):
+        mix([model, model])
 
 
 @pytest.mark.long
@@ -118,39 +181,28 @@ def test_candidates_of_images_are_networks_alone() -> None:
 def test_too_few_bags_or_folds_are_said(bags: BagDataset, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="fold"):
         choose(bags.subset([0, 1, 2, 3]), tmp_path / "few")
-    rare = [i for i in range(45) if bags.labels.values[i] == 0] + np.flatnonzero(bags.labels.values == 1)[
-        :3
-    ].tolist()
-    with pytest.raises(
-        DataError, match="fold"
-    ):  # three folds have one of the class, those within two of them none
-        choose(bags.subset(rare), tmp_path / "rare")
-    assert not (tmp_path / "rare" / "all").exists()
     with pytest.raises(ConfigError, match="at least 3"):
         miue.choose(bags, tmp_path / "two", RECIPES, folds=2)
 
 
-def row(name: str, nll: float, difference: float | None = None, low: float | None = None) -> choice.Tried:
-    return choice.Tried(name, FOLDS, nll, 0.9, 0.9, 0.1, difference, low, None if low is None else 1.0)
+def row(name: str, nll: float, low: float = 0.0) -> choice.Tried:
+    return choice.Tried(name, name in RECIPES and name != "mean-softmax", nll, 0.9, 0.9, 0.1, 0.1, low, 1.0)
 
 
 @pytest.mark.parametrize(
     ("rows", "wanted"),
     [
-        ([row("pooled-forest", 0.3), row("mean-softmax", 0.4, 0.1, 0.0)], "No network has a lower NLL"),
+        ([row("pooled-logistic", 0.3), row("mean-softmax", 0.4)], "No network has a lower NLL"),
         (
-            [row("mean-softmax", 0.3), row("pooled-forest", 0.4, 0.1, 0.05)],
-            "better than the baseline pooled-forest",
+            [row("mean-softmax", 0.3), row("pooled-logistic", 0.4, 0.05)],
+            "better than the baseline pooled-logistic",
         ),
-        (
-            [row("mean-softmax", 0.3), row("pooled-forest", 0.4, 0.1, -0.05)],
-            "not clearly better than the baseline",
-        ),
+        ([row("mean-softmax", 0.3), row("pooled-logistic", 0.4, -0.05)], "not clearly better than the baseline"),
         ([row("mean-softmax", 0.3)], "No baseline"),
     ],
 )
 def test_one_sentence_says_whether_a_network_beats_the_baselines(rows: list[choice.Tried], wanted: str) -> None:
-    found = choice.Choice(rows[0].name, Recipe(), tuple(rows), FOLDS, (rows[0].name,) * FOLDS)
+    found = choice.Choice(rows[0].name, {rows[0].name: Recipe()}, tuple(rows), (rows[0].name,) * FOLDS)
     assert wanted in found.sentence
 
 

@@ -21,7 +21,7 @@ from miue.methods import METHODS
 from miue.model import Recipe
 from miue.predictions import PredictionTable, read_predictions
 from miue.selection import candidates, cross_validate
-from miue.selection.choice import mean_interval
+from miue.selection.choice import MIXTURE, mean_interval, mixture_of
 from miue.settings import VALIDATION_SHARE
 from papers.mirel.stored_bags import read_bags, write_bags
 
@@ -40,7 +40,8 @@ SHARES = ("ece", "aurc", "confidence_auroc", "auroc", "accuracy")
 DEFAULT = "default"
 NOTE = (
     f"{FOLDS} folds, out-of-fold bags together; the mean of several draws of folds. In brackets the difference "
-    "in NLL to the better pooled baseline, with its 95 % interval (paired bootstrap); bold if that is below 0."
+    "in NLL to the better pooled baseline, with its 95 % interval (paired bootstrap); bold if that is below 0. "
+    "`mixture` is the mean of all but `default`, which is what a user gets without options."
 )
 
 
@@ -99,6 +100,9 @@ def table(name: str, results: Path) -> ResultTable:
     found: dict[str, list[PredictionTable]] = {}
     for path in sorted((results / "small_cohorts" / name).glob("*.parquet")):
         found.setdefault(path.stem.rpartition("-")[0], []).append(read_bags(path))
+    mixed = [tables for candidate, tables in found.items() if candidate != DEFAULT]
+    if len(mixed) > 1:
+        found[MIXTURE] = [mixture_of(of_draw) for of_draw in zip(*mixed, strict=True)]
     losses = {candidate: np.mean([_losses(one) for one in tables], 0) for candidate, tables in found.items()}
     baselines = [one for one in found if one in METHODS and METHODS[one].is_fitted_at_once]
     base = losses[min(baselines, key=lambda one: losses[one].mean())] if baselines else None

@@ -37,21 +37,19 @@ def choose(
             rich_help_panel=TRAINING,
         ),
     ] = None,
-    folds: Annotated[
-        int, typer.Option(min=3, help="How many folds, outer and inner.", rich_help_panel=TRAINING)
-    ] = 5,
+    folds: Annotated[int, typer.Option(min=3, help="How many folds to draw.", rich_help_panel=TRAINING)] = 5,
     seed: Annotated[
         int, typer.Option(min=0, help="Random seed of folds and trainings.", rich_help_panel=TRAINING)
     ] = 42,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Choose what suits the data by cross-validation; train it.
+    """Compare candidates on your data; train their mixture or a better one.
 
-    Candidates are compared by the NLL of patients, or bags, that they were not trained on; after half of the folds
-    the worse half is dropped. The choice is made anew without each fold, so that its own NLL is honest. Test bags
-    of the label table or --splits take no part. --out gets choice.csv and, in model, the chosen one trained on all
-    bags; after a kill, the same command continues.
+    Candidates are compared by the NLL of patients, or bags, that they were not trained on. The model is the mean
+    of all candidates, or one that is clearly better; with a few dozen bags, the best of a table is often not the
+    best on new bags. Test bags of the label table or --splits take no part. --out gets choice.csv and, in model,
+    what was chosen, trained on all bags; after a kill, the same command continues.
 
     Example: miue choose features --labels labels.csv --out choice
     """
@@ -68,7 +66,8 @@ def choose(
     choice = run(opened.bags, out, recipes, folds=folds, seed=seed, settings=settings, progress=not quiet)
     if as_json:
         tried = [asdict(one) for one in choice.tried]
-        say_json({"chosen": choice.name, "tried": tried, "chosen_in": choice.chosen_in, "out": str(out)})
+        chosen = {"chosen": choice.name, "members": list(choice.members), "chosen_in": choice.chosen_in}
+        say_json({**chosen, "tried": tried, "out": str(out)})
         return
     choice.as_table().show(f"{plural(len(recipes), 'candidate')}, {plural(folds, 'fold')}")
     say(f"Written to {out}: choice.csv, the model in {out / 'model'}, and each run with its predictions.")

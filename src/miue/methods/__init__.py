@@ -12,6 +12,7 @@ from miue.methods.edl import EDL, FisherEDL, RelaxedEDL
 from miue.methods.laplace import Laplace
 from miue.methods.mc_dropout import MCDropout
 from miue.methods.mirel import MIREL
+from miue.methods.mixture import Mixture, can_be_mixed
 from miue.methods.one_sided_gp import OneSidedGP
 from miue.methods.pooled import PooledForest, PooledLogistic
 from miue.methods.returned import check_distribution, check_log_probabilities, check_loss, wrong_return
@@ -37,11 +38,13 @@ __all__ = [
     "Laplace",
     "MCDropout",
     "Method",
+    "Mixture",
     "OneSidedGP",
     "PooledForest",
     "PooledLogistic",
     "RelaxedEDL",
     "Softmax",
+    "can_be_mixed",
     "check_distribution",
     "check_log_probabilities",
     "check_loss",

@@ -13,6 +13,7 @@ from miue.model.feature_scores import (
     part_of_distance,
 )
 from miue.model.folder import MODEL_FILES, InitialWeights, SavedConfig, check_companions, read_config
+from miue.model.mixture import mix, mixes
 from miue.model.model import Model
 from miue.model.part import PartLike, find_part
 from miue.model.predict import BATCH_INSTANCES
@@ -40,6 +41,8 @@ __all__ = [
     "find_part",
     "fit_distances",
     "member_seeds",
+    "mix",
+    "mixes",
     "part_of_distance",
     "parts_of_run",
     "read_config",

@@ -16,7 +16,7 @@ from miue.common.errors import ConfigError
 from miue.common.returned import class_name
 from miue.common.seeds import derive_seed
 from miue.common.tensors import own_torch_state
-from miue.methods import DeepEnsemble, Method
+from miue.methods import DeepEnsemble, Method, Mixture
 from miue.model.config import KINDS, ModelConfig
 from miue.model.contract import DataContract
 from miue.model.feature_scores import DistanceLike, part_of_distance
@@ -44,6 +44,8 @@ def build_method(config: ModelConfig, contract: DataContract, seed: int, *, trus
         ConfigError: an option has a value its component cannot take, or a tensor repeats elements in memory.
         ModelError: the encoder does not fit the instances, or a part is not of miue and there is no trust.
     """
+    if config.members:
+        return Mixture([build_method(member, contract, seed, trust=trust) for member in config.members])
     build = _Builder(config, contract, trust=trust)
     with seeded(seed):
         method = build.method()
@@ -75,7 +77,8 @@ def weight_shapes(
         ConfigError, ModelError: as ``build_method`` does.
     """
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        method = _Builder(config, contract, trust=trust).method()
+        members = [_Builder(member, contract, trust=trust).method() for member in config.members or (config,)]
+        method = Mixture(members) if config.members else members[0]
     return {name: tuple(weight.shape) for name, weight in method.state_dict().items()}
 
 
@@ -85,6 +88,10 @@ def check_saveable(config: ModelConfig, contract: DataContract, distances: Seque
     Raises:
         ConfigError: a part without an import path, or a module that cannot be built again from its attributes.
     """
+    if config.members:
+        for mixed in config.members:
+            check_saveable(mixed, contract, distances)
+        return
     parts = config.parts(trust=True)
     for part in [*parts.values(), *map(part_of_distance, distances)]:
         is_module = part.is_built and part.kind in parts

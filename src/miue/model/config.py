@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_serializer
 
@@ -12,6 +12,7 @@ from miue.common.values import Option
 from miue.model.part import Part, not_trusted, saved_part
 
 KINDS = ("encoder", "network", "method")
+Value = TypeVar("Value")
 
 
 class Component(BaseModel):
@@ -59,16 +60,39 @@ class Component(BaseModel):
 
 
 class ModelConfig(BaseModel):
-    """What a model is made of; network and method are separate choices."""
+    """What a model is made of; network and method are separate choices.
+
+    Attributes:
+        encoder, network, method: of a mixture, the names of all of its members.
+        members: of a mixture.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     encoder: Component
     network: Component
     method: Component
+    members: tuple[ModelConfig, ...] = ()
+
+    @classmethod
+    def mixture(cls, members: Sequence[ModelConfig]) -> ModelConfig:
+        """Return the configuration of the mixture of some."""
+        names = {kind: dict.fromkeys(getattr(member, kind).name for member in members) for kind in KINDS}
+        return cls(
+            members=tuple(members),
+            method=Component(name=f"mixture of {', '.join(names['method'])}"),
+            **{kind: Component(name=", ".join(names[kind])) for kind in ("encoder", "network")},
+        )
+
+    @model_serializer(mode="wrap")
+    def _without_no_members(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        content = handler(self)
+        return content if self.members else {kind: content[kind] for kind in KINDS}
 
     def options(self) -> dict[str, Option]:
-        """Return the options that are written down, as "network.hidden"."""
+        """Return the options that are written down, as "network.hidden"; those of a member after its number."""
+        if self.members:
+            return _numbered(member.options() for member in self.members)
         return {f"{kind}.{key}": value for kind in KINDS for key, value in getattr(self, kind).options.items()}
 
     def chosen_options(self) -> dict[str, Option]:
@@ -77,6 +101,8 @@ class ModelConfig(BaseModel):
         Such an option is written down with its value, so that the model stays the same where the network's
         default changes; to a reader it says nothing.
         """
+        if self.members:
+            return _numbered(member.chosen_options() for member in self.members)
         own = not self.method.import_path and not self.network.import_path and self._members_are_own
         if not own or self.method.name not in METHODS or self.network.name not in NETWORKS:
             return self.options()
@@ -90,11 +116,13 @@ class ModelConfig(BaseModel):
         return {key: value for key, value in self.options().items() if key not in implied}
 
     def parts(self, *, trust: bool = False) -> dict[str, Part]:
-        """Return encoder, network and method by kind.
+        """Return encoder, network and method by kind, of a mixture those of each member after its number.
 
         Raises:
             ModelError, ConfigError: as ``Component.part`` does.
         """
+        if self.members:
+            return _numbered(member.parts(trust=trust) for member in self.members)
         parts = {kind: getattr(self, kind).part(kind, trust=trust) for kind in KINDS}
         if self.method._part is None and not self.method.import_path and not self._members_are_own:
             member = str(self.method.options["member"])
@@ -116,16 +144,27 @@ class ModelConfig(BaseModel):
 
     def packages_of_others(self) -> dict[str, str]:
         """Return name and version of the package that each part of others was saved with, by its import path."""
-        known = {part.import_path: part.package for part in (self.encoder, self.network, self.method)}
+        known = {part.import_path: part.package for part in self._components()}
         return {path: known.get(path, "") for path in self.of_others}
 
     @property
     def of_others(self) -> list[str]:
         """The import paths of parts that are not of miue, of which nothing is imported."""
-        paths = [part.import_path for part in (self.encoder, self.network, self.method) if part.import_path]
+        if self.members:
+            return list(dict.fromkeys(path for member in self.members for path in member.of_others))
+        paths = [part.import_path for part in self._components() if part.import_path]
         return paths if self._members_are_own else [*paths, str(self.method.options["member"])]
+
+    def _components(self) -> list[Component]:
+        return [part for one in self.members or (self,) for part in (one.encoder, one.network, one.method)]
 
     @property
     def is_own(self) -> bool:
         """Whether all parts are of miue, so that what is saved of them needs no trust."""
+        if self.members:
+            return all(member.is_own for member in self.members)
         return self._members_are_own and all(part.is_own for part in self.parts(trust=True).values())
+
+
+def _numbered(of_members: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
+    return {f"{number}.{key}": value for number, of_one in enumerate(of_members) for key, value in of_one.items()}

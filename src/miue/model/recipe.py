@@ -16,7 +16,7 @@ from miue.common.errors import ConfigError, lacking, wrong_type
 from miue.common.values import Option, check_value, several
 from miue.methods import Method
 from miue.model.build import part_of_members
-from miue.model.config import Component, ModelConfig
+from miue.model.config import KINDS, Component, ModelConfig
 from miue.model.feature_scores import DistanceLike, part_of_distance
 from miue.model.part import Part, PartLike, find_part, unknown_option
 from miue.networks import MILNetwork
@@ -134,7 +134,8 @@ class Recipe:
             if not part.is_built:
                 part.check_options(by_kind[kind])
                 by_kind[kind] = by_kind[kind] if part.is_own else part.with_defaults(by_kind[kind])
-        return ModelConfig(**{kind: Component.of(part, by_kind[kind]) for kind, part in parts.items()})
+        of_encoder, of_network, of_method = (Component.of(parts[kind], by_kind[kind]) for kind in KINDS)
+        return ModelConfig(encoder=of_encoder, network=of_network, method=of_method)
 
     def to_json(self) -> dict[str, Any]:
         """Return the recipe as JSON values: parts by name or import path."""

@@ -1,11 +1,10 @@
-"""Choosing what to train: nested cross-validation over candidates, by the NLL of bags that none was trained on."""
+"""Choosing what to train: candidates and their mixture, by the NLL of bags that they were not trained on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +13,30 @@ from jaxtyping import Float64
 
 from miue.bags import BagDataset, check_dataset, fingerprint
 from miue.common.errors import lacking, out_of_range, unknown_name
-from miue.common.files import make_folder, read_json, remove_temporaries, write_json
 from miue.common.folder_kinds import CHOICE
-from miue.common.outputs import locked, refuse_taken
+from miue.common.outputs import locked
 from miue.common.parts import BASELINES
 from miue.common.tables import write_rows
-from miue.common.tasks import run_tasks
-from miue.common.text import PrintsAsTable, ResultTable, plural, say
+from miue.common.tasks import Task, run_tasks
+from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import checked
+from miue.distributions import Draws
 from miue.evaluation import evaluate_level
 from miue.io import make_folds
-from miue.model import Recipe
+from miue.model import Model, Recipe, mix, mixes
 from miue.predictions import PredictionTable, by_patient, read_predictions
-from miue.selection.cross_validation import folder_of, open_runs
+from miue.selection.cross_validation import folder_of, open_folder, open_runs
 from miue.settings import VALIDATION_SHARE, RunSettings
-from miue.training import Job, Run, changed_setting, changes, train_job, warn_of_bags
+from miue.training import Job, Run, train_job, warn_of_bags
 
-MARK = CHOICE.shown_by[0]
 METRICS = ("nll", "accuracy", "auroc", "ece")
 RESAMPLES = 2000
 FEWEST_FOLDS = 3
-CHOSEN = "choice"
+CHOSEN, MIXTURE = "choice", "mixture"
 NOTE = (
     "Bags, or patients where they are known, that each model was not trained on, all folds together. In brackets "
     "the difference in NLL to the chosen one with its 95 % interval (paired bootstrap). Last, the choice itself, "
-    "made anew for each fold, without the bags of that fold."
+    "made anew for each fold by the bags of the others."
 )
 
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -61,25 +59,25 @@ def candidates(bags: BagDataset) -> dict[str, Recipe]:
 
 @dataclass(frozen=True)
 class Tried:
-    """What a candidate came to.
+    """What a candidate came to, tested on the bags of all folds.
 
     Attributes:
-        name: of the candidate; "choice" for the choice itself, made anew in each fold.
-        folds: of which it was tested on the bags.
+        name: of the candidate; "mixture" for the mean of all; "choice" for the choice, made anew for each fold.
+        is_baseline: whether it has no network.
         nll, accuracy, auroc, ece: of these bags together; None where undefined.
-        difference: in NLL to the chosen one, None of a candidate that was dropped after some of the folds.
+        difference: in NLL to the chosen one.
         low, high: ends of its 95 % interval.
     """
 
     name: str
-    folds: int
+    is_baseline: bool
     nll: float | None
     accuracy: float | None
     auroc: float | None
     ece: float | None
-    difference: float | None = None
-    low: float | None = None
-    high: float | None = None
+    difference: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,17 +85,15 @@ class Choice(PrintsAsTable):
     """What was chosen, and what each candidate came to.
 
     Attributes:
-        name: of the chosen candidate.
-        recipe: of it.
+        name: of the chosen candidate, or "mixture".
+        members: recipes of what the model is made of: one, or those that are mixed.
         tried: each candidate, the best first; the choice itself last.
-        folds: how many.
-        chosen_in: the candidate that was chosen without the bags of each fold.
+        chosen_in: the candidate that was chosen for each fold by the bags of the others.
     """
 
     name: str
-    recipe: Recipe
+    members: Mapping[str, Recipe]
     tried: tuple[Tried, ...]
-    folds: int
     chosen_in: tuple[str, ...]
 
     def as_table(self) -> ResultTable:
@@ -106,22 +102,19 @@ class Choice(PrintsAsTable):
 
     def tables(self) -> tuple[ResultTable]:
         """Return a row for each candidate."""
-        rows = tuple((self._named(one), *_cells(one)) for one in self.tried)
+        rows = tuple((one.name, *_cells(one, self.name)) for one in self.tried)
         return (ResultTable(("", *METRICS), rows, (NOTE, self.sentence)),)
-
-    def _named(self, one: Tried) -> str:
-        return one.name if one.folds == self.folds else f"{one.name} (dropped after {plural(one.folds, 'fold')})"
 
     @property
     def sentence(self) -> str:
         """What was chosen, and whether it is better than the best baseline."""
-        said = f"Chosen: {self.name}."
-        baseline = next((one for one in self.tried if one.name in BASELINES and one.difference is not None), None)
-        if self.name in BASELINES:
-            return f"{said} No network has a lower NLL than this baseline."
+        mixed = f", the mean of {plural(len(self.members), 'candidate')}" if len(self.members) > 1 else ""
+        said = f"Chosen: {self.name}{mixed}."
+        baseline = next((one for one in self.tried if one.is_baseline), None)
         if baseline is None:
-            return f"{said} No baseline was tested on all folds beside it."
-        assert baseline.low is not None
+            return f"{said} No baseline was tested beside it."
+        if baseline.name == self.name:
+            return f"{said} No network has a lower NLL than this baseline."
         is_clear = baseline.low > 0
         return f"{said} It is {'better' if is_clear else 'not clearly better'} than the baseline {baseline.name}."
 
@@ -137,19 +130,21 @@ def choose(
     settings: RunSettings | Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> Choice:
-    """Choose a candidate by the NLL of bags that it was not trained on, and train it on all bags.
+    """Compare candidates by cross-validation, and train the mixture of all, or one that is clearly better.
 
-    After half of the folds the worse half of the candidates is dropped. What the choice comes to is estimated by
-    making it anew without the bags of each fold (nested cross-validation).
+    The mixture is the mean of the probabilities of all candidates whose method predicts in one pass. A candidate
+    is chosen in its place if its NLL is lower by an interval without 0: the best of some candidates on a few
+    dozen bags is often not the best on the next. What the choice comes to is estimated by making it for each fold
+    by the bags of the other folds alone.
 
-    Reference: Cawley & Talbot 2010, "On Over-fitting in Model Selection and Subsequent Selection Bias in
-    Performance Evaluation"; Jamieson & Talwalkar 2016 (successive halving).
+    Reference: Breiman 1996, "Stacked Regressions"; Tsamardinos et al. 2018, "Bootstrapping the out-of-sample
+    predictions for efficient and accurate cross-validation", for a choice that is judged without nested training.
 
     Args:
         bags: labeled; of those with splits, the ones to train on and to validate on.
         out: folder, new or of the same choice, which goes on; the model is in ``out/model``.
         recipes: candidates by name; None for ``candidates(bags)``.
-        folds: outer and inner ones, at least 3.
+        folds: at least 3.
         seed: of folds and trainings.
         settings: where the runs are trained, ``RunSettings`` or its fields by name.
         progress: show what is done and the time left.
@@ -166,8 +161,8 @@ def choose(
     tried = candidates(learned) if recipes is None else recipes
     if not tried:
         raise lacking("the recipes", "at least one", "name some candidates")
-    if CHOSEN in tried:
-        raise unknown_name("candidate", CHOSEN, tuple(candidates(learned)))
+    if taken := {CHOSEN, MIXTURE} & tried.keys():
+        raise unknown_name("candidate", min(taken), tuple(candidates(learned)))
     chosen = settings if isinstance(settings, RunSettings) else RunSettings.of(settings)
     run = Run(Path(out), chosen, progress=progress, warn=False)
     description = {
@@ -177,8 +172,8 @@ def choose(
         "candidates": {name: recipe.to_json() for name, recipe in tried.items()},
     }
     with locked(Path(out)):
-        _open(Path(out), description)
-        return _choose(learned, tried, folds, seed, run)
+        open_folder(Path(out), CHOICE, description)
+        return _choose(learned, {name: recipe.with_seed(seed) for name, recipe in tried.items()}, folds, seed, run)
 
 
 def learned_from(bags: BagDataset) -> BagDataset:
@@ -190,111 +185,99 @@ def learned_from(bags: BagDataset) -> BagDataset:
 
 
 def _choose(bags: BagDataset, recipes: Mapping[str, Recipe], folds: int, seed: int, run: Run) -> Choice:
-    """Make the choice in each fold and on all bags, and train what was chosen."""
+    """Test each candidate on all folds, choose, and train what was chosen on all bags."""
     assert run.folder is not None
-    splits = make_folds(bags, folds, validation=VALIDATION_SHARE, seed=seed)
-    jobs = {
-        name: Job(replace(recipe.with_seed(seed), distances=()), bags, splits=splits)
-        for name, recipe in recipes.items()
-    }
-    without = [learned_from(splits.assign(bags, fold)) for fold in range(folds)]
-    inner = [make_folds(of_fold, folds, validation=VALIDATION_SHARE, seed=seed) for of_fold in without]
-    trainings = (folds + 1) * _trainings(len(jobs), folds)
-    if run.progress:
-        say(f"{plural(len(jobs), 'candidate')}, at most {plural(trainings, 'training')}", err=True)
-    warn_of_bags(next(iter(jobs.values())))  # once, not for each candidate and fold
-    every = _halve(jobs, run.folder / "all", folds, seed, run)
-    chosen_in = []
-    for fold in range(folds):
-        of_fold = {name: replace(job, bags=without[fold], splits=inner[fold]) for name, job in jobs.items()}
-        ranked = _halve(of_fold, run.folder / f"without_fold_{fold}", folds, seed, run)
-        chosen_in.append(next(iter(ranked)))
-    for fold, name in enumerate(chosen_in):
-        _train({name: jobs[name]}, run.folder / "all", [fold], seed, run)
-    nested = _Tested.read([folder_of(run.folder / "all" / name, k, seed) for k, name in enumerate(chosen_in)])
-    name = next(iter(every))
-    best = every[name]
-    tried = [_tried(one, of_one, best) for one, of_one in every.items()]
-    itself = _tried(CHOSEN, nested, best)
-    choice = Choice(name, recipes[name].with_seed(seed), (*tried, itself), folds, tuple(chosen_in))
-    write_rows(
-        run.folder / "choice.csv", list(asdict(itself)), [list(asdict(one).values()) for one in choice.tried]
-    )
-    train_job(Job(choice.recipe, bags), replace(run, folder=run.folder / "model"), if_exists="resume")
+    mixed = [name for name, recipe in recipes.items() if mixes(recipe, bags.instance_shape)]
+    tested = _test(bags, recipes, folds, seed, run)
+    if len(mixed) > 1:
+        tested[MIXTURE] = [mixture_of(each) for each in zip(*(tested[name] for name in mixed), strict=True)]
+    tables = {name: [by_patient(table) or table for table in of_folds] for name, of_folds in tested.items()}
+    losses = {name: [losses_of(table) for table in of_folds] for name, of_folds in tables.items()}
+    every = range(folds)
+    name = _best(losses, every)
+    chosen_in = tuple(_best(losses, [other for other in every if other != fold]) for fold in every)
+    tables[CHOSEN] = [tables[one][fold] for fold, one in enumerate(chosen_in)]
+    losses[CHOSEN] = [losses[one][fold] for fold, one in enumerate(chosen_in)]
+    baselines = {one for one, recipe in recipes.items() if recipe.method in BASELINES}
+    of_chosen = np.concatenate(losses[name])
+    tried = []
+    for one, of_folds in tables.items():
+        metrics = evaluate_level(PredictionTable.concatenate(of_folds)).metrics
+        values = {metric: metrics[metric].value for metric in METRICS}
+        differences = np.concatenate(losses[one]) - of_chosen
+        low, high = mean_interval(differences)
+        tried.append(Tried(one, one in baselines, **values, difference=differences.mean(), low=low, high=high))
+    tried.sort(key=lambda one: (one.name == CHOSEN, one.difference))
+    members = [one.name for one in tried if one.name in (mixed if name == MIXTURE else [name])]
+    choice = Choice(name, {one: recipes[one] for one in members}, tuple(tried), chosen_in)
+    rows = [list(asdict(one).values()) for one in choice.tried]
+    write_rows(run.folder / "choice.csv", list(asdict(tried[0])), rows)
+    _train(choice, bags, run)
     return choice
 
 
-@dataclass(frozen=True)
-class _Tested:
-    """The bags, or patients where they are known, of some folds that a candidate was tested on."""
-
-    table: PredictionTable
-    folds: int
-
-    @classmethod
-    def read(cls, runs: Sequence[Path]) -> _Tested:
-        """Return what was tested in the runs of some folds, given their folders."""
-        bags = PredictionTable.concatenate([read_predictions(run / "predictions").bags for run in runs])
-        return cls(by_patient(bags) or bags, len(runs))
-
-    @property
-    def losses(self) -> dict[str, float]:
-        """−log p of the label of each bag or patient that has one, by its name."""
-        table = self.table
-        rows = np.flatnonzero(table.judged)
-        p = table.probabilities[rows, table.labels.values[rows]]
-        return dict(
-            zip(table.bag_ids[rows].astype(str).tolist(), (-np.log(np.clip(p, 1e-12, 1))).tolist(), strict=True)
-        )
-
-    @property
-    def nll(self) -> float:
-        return float(np.mean(list(self.losses.values())))
-
-
-def _trainings(count: int, folds: int) -> int:
-    """Return how many trainings a halving of so many candidates has."""
-    return count * ceil(folds / 2) + ceil(count / 2) * (folds // 2)
-
-
-def _halve(jobs: Mapping[str, Job], out: Path, folds: int, seed: int, run: Run) -> dict[str, _Tested]:
-    """Return what each candidate was tested on, by NLL: those of all folds, then those that were dropped."""
-    first, rest = range(ceil(folds / 2)), range(ceil(folds / 2), folds)
-    _train(jobs, out, first, seed, run)
-    ranked = _ranked(out, jobs, first, seed)
-    kept = list(ranked)[: ceil(len(jobs) / 2)]
-    _train({name: jobs[name] for name in kept}, out, rest, seed, run)
-    dropped = {name: tested for name, tested in ranked.items() if name not in kept}
-    return {**_ranked(out, kept, range(folds), seed), **dropped}
-
-
-def _ranked(out: Path, names: Iterable[str], folds: Iterable[int], seed: int) -> dict[str, _Tested]:
-    """Return what candidates were tested on in some folds, the least NLL first."""
-    tested = {name: _Tested.read([folder_of(out / name, fold, seed) for fold in folds]) for name in names}
-    return dict(sorted(tested.items(), key=lambda one: one[1].nll))
-
-
-def _train(jobs: Mapping[str, Job], out: Path, folds: Iterable[int], seed: int, run: Run) -> None:
-    """Train and test each candidate on some folds, where that is not done yet."""
-    wanted = set(folds)
+def _test(
+    bags: BagDataset, recipes: Mapping[str, Recipe], folds: int, seed: int, run: Run
+) -> dict[str, list[PredictionTable]]:
+    """Return what each candidate predicts of the bags of each fold, on which it was not trained."""
+    assert run.folder is not None
+    splits = make_folds(bags, folds, validation=VALIDATION_SHARE, seed=seed)
+    jobs = {name: Job(replace(recipe, distances=()), bags, splits=splits) for name, recipe in recipes.items()}
+    warn_of_bags(next(iter(jobs.values())))  # once, not for each candidate
+    homes = {name: run.folder / "candidates" / name for name in recipes}
     with ExitStack() as opened:
-        tasks = []
+        tasks: list[Task] = []
         for name, job in jobs.items():
-            runs = opened.enter_context(open_runs(job, [seed], replace(run, folder=out / name, progress=False)))
-            tasks += [task for task, (fold, _) in zip(runs.tasks, runs.every, strict=True) if fold in wanted]
-        run_tasks(tasks, run.executor, doing=f"training ({out.name})", unit="runs", progress=run.progress)
+            of_candidate = replace(run, folder=homes[name], progress=False)
+            tasks += opened.enter_context(open_runs(job, [seed], of_candidate)).tasks
+        run_tasks(tasks, run.executor, doing="comparing candidates", unit="runs", progress=run.progress)
+    return {
+        name: [read_predictions(folder_of(home, fold, seed) / "predictions").bags for fold in range(folds)]
+        for name, home in homes.items()
+    }
 
 
-def _tried(name: str, tested: _Tested, best: _Tested) -> Tried:
-    metrics = evaluate_level(tested.table).metrics
-    values = {metric: metrics[metric].value for metric in METRICS}
-    one = Tried(name, tested.folds, **values)
-    ours, theirs = tested.losses, best.losses
-    if ours.keys() != theirs.keys() or tested is best:
-        return one
-    differences = np.array([ours[key] - theirs[key] for key in sorted(ours)])
-    low, high = mean_interval(differences)
-    return replace(one, difference=float(differences.mean()), low=low, high=high)
+def mixture_of(tables: Sequence[PredictionTable]) -> PredictionTable:
+    """Return the mean of what several models predict of the same bags."""
+    first = tables[0]
+    assert all(np.array_equal(table.bag_ids, first.bag_ids) for table in tables)
+    return replace(first, distribution=Draws.of([table.distribution for table in tables]))
+
+
+def losses_of(table: PredictionTable) -> Float64[np.ndarray, "n"]:
+    """Return −log p of the label of each bag or patient that has one."""
+    rows = np.flatnonzero(table.judged)
+    p = table.probabilities[rows, table.labels.values[rows]]
+    return -np.log(np.clip(p, 1e-12, 1))
+
+
+def _best(losses: Mapping[str, Sequence[np.ndarray]], folds: Iterable[int]) -> str:
+    """Return the mixture, or the candidate of the least loss in some folds where that is clearly less."""
+    joined = {name: np.concatenate([of_folds[fold] for fold in folds]) for name, of_folds in losses.items()}
+    best = min(joined.keys() - {MIXTURE}, key=lambda name: (joined[name].mean(), name))
+    if MIXTURE not in joined:
+        return best
+    return best if mean_interval(joined[best] - joined[MIXTURE])[1] < 0 else MIXTURE
+
+
+def _train(choice: Choice, bags: BagDataset, run: Run) -> None:
+    """Train what was chosen on all bags, where that is not done yet."""
+    assert run.folder is not None
+    model = run.folder / "model"
+    if len(choice.members) == 1:
+        (recipe,) = choice.members.values()
+        train_job(Job(recipe, bags), replace(run, folder=model), if_exists="resume")
+        return
+    jobs = {name: Job(recipe, bags) for name, recipe in choice.members.items()}
+    models: list[Model] = []
+    for name, job in jobs.items():
+        of_member = replace(run, folder=run.folder / "members" / name)
+        models.append(train_job(job, of_member, if_exists="resume"))
+    first = next(iter(jobs.values()))
+    mixture = mix(models)
+    if first.holds_out:
+        mixture = mixture.with_validation(first.validation, device=run.settings.device)
+    mixture.save(model, overwrite=True)
 
 
 def mean_interval(differences: Float64[np.ndarray, "n"]) -> tuple[float, float]:
@@ -305,25 +288,12 @@ def mean_interval(differences: Float64[np.ndarray, "n"]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _cells(one: Tried) -> list[str]:
+def _cells(one: Tried, chosen: str) -> list[str]:
     cells = []
     for metric in METRICS:
         value, scale, digits = getattr(one, metric), *((1, 3) if metric == "nll" else (100, 1))
         text = "—" if value is None else f"{scale * value:.{digits}f}"
-        if metric == "nll" and one.difference is not None:
+        if metric == "nll" and one.name != chosen:
             text += f" ({one.difference:+.3f} [{one.low:+.3f}, {one.high:+.3f}])"
         cells.append(text)
     return cells
-
-
-def _open(out: Path, description: dict[str, Any]) -> None:
-    """Make the folder, or check that it is one of the same choice."""
-    path = out / MARK
-    remove_temporaries(out)
-    if path.exists():
-        if changed := changes(read_json(path, what="choice"), description):
-            raise changed_setting(f"choice {str(out)!r}", changed, "choose another --out")
-        return
-    refuse_taken(out, CHOICE, overwrite=False)
-    make_folder(out)
-    write_json(path, description)

@@ -13,7 +13,7 @@ from miue.bags import BagDataset, check_dataset, fingerprint
 from miue.common.devices import torch_device
 from miue.common.errors import StorageError, lacking, out_of_range
 from miue.common.files import make_folder, read_json, remove_temporaries, write_json
-from miue.common.folder_kinds import CROSS_VALIDATION
+from miue.common.folder_kinds import CROSS_VALIDATION, FolderKind
 from miue.common.outputs import locked, refuse_taken
 from miue.common.records import is_sealed, sealed
 from miue.common.tables import write_rows
@@ -149,7 +149,7 @@ def open_runs(job: Job, seeds: Sequence[int], run: Run, shard: Shard | None = No
     description = {"bags": fingerprint(bags), "splits": _digest(folds), "recipe": job.recipe.to_json()}
     with locked(held):
         with locked(out, wait=True):
-            _open(out, description)
+            open_folder(out, CROSS_VALIDATION, description, begun=_has_runs(out))
             write_splits(out / "splits.csv", splits, bags)
         with handed_over(job, held, run) as path:
             tasks = [_task(path, out.resolve(), k, seed) for k, seed in every]
@@ -214,16 +214,20 @@ def _values(out: Path, fold: int, seed: int) -> Iterator[Value]:
         yield Value(fold, seed, row["level"], row["metric"], row["value"])
 
 
-def _open(out: Path, description: dict[str, Any]) -> None:
-    """Make the folder, or check that it is one of the same cross-validation; without any run it is begun anew."""
-    path = out / MARK
+def open_folder(out: Path, kind: FolderKind, description: dict[str, Any], *, begun: bool = True) -> None:
+    """Make a folder, or check that it is one of the same description; one that is not begun is made anew.
+
+    Raises:
+        ConfigError: it holds something else, or another description.
+    """
+    path = out / kind.shown_by[0]
     remove_temporaries(out)
-    if path.exists() and _has_runs(out):
-        if changed := changes(read_json(path, what="cross-validation"), description):
-            raise changed_setting(f"cross-validation {str(out)!r}", changed, "choose another --out")
+    if path.exists() and begun:
+        if changed := changes(read_json(path, what=kind.name), description):
+            raise changed_setting(f"{str(out)!r}", changed, "choose another --out")
         return
     if not path.exists():
-        refuse_taken(out, CROSS_VALIDATION, overwrite=False)
+        refuse_taken(out, kind, overwrite=False)
     make_folder(out)
     write_json(path, description)
 

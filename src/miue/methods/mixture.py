@@ -1,0 +1,80 @@
+"""Mixture: the average of models that differ in network, method and encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from miue.bags import BagBatch
+from miue.common.errors import ConfigError
+from miue.common.returned import class_name
+from miue.distributions import Draws, PredictiveDistribution
+from miue.methods.base import BAG_OF_ONE, Method
+
+
+class Mixture(Method):
+    """The mean of the probabilities of trained methods, each at its own temperature; instances are bags of one.
+
+    The mutual information is that over members plus the mean of that within them. Scores of features are those of
+    the first member.
+
+    Args:
+        methods: members, each of which predicts in one pass without random numbers.
+
+    Raises:
+        ConfigError: another method, or none.
+    """
+
+    estimators: tuple[str, ...] = (BAG_OF_ONE,)
+    takes_temperature = False
+    temperatures: Tensor
+
+    def __init__(self, methods: Sequence[Method]) -> None:
+        wrong = next((class_name(method) for method in methods if not can_be_mixed(type(method))), "")
+        if wrong or not methods:
+            wanted = "methods that predict in one pass without random numbers"
+            raise ConfigError(item="the mixture", wanted=wanted, got=wrong or "none", fix="leave it out")
+        super().__init__(methods[0].network)
+        self.mixed = nn.ModuleList(methods)
+        self.register_buffer("temperatures", torch.ones(len(methods), dtype=torch.float64))
+
+    def members(self) -> Sequence[Method]:
+        """Return the methods."""
+        return [method for method in self.mixed if isinstance(method, Method)]
+
+    @property
+    def negative_class(self) -> int | None:
+        """The class that all members know as the negative one; None if there is none."""
+        known = {member.negative_class for member in self.members()}
+        return known.pop() if len(known) == 1 else None
+
+    def passes(self, seed: int) -> Iterator[Method]:
+        """Yield each member."""
+        yield from self.members()
+
+    def combine(self, draws: Sequence[PredictiveDistribution]) -> PredictiveDistribution:
+        """Return the mean of the members' predictions, each at its temperature."""
+        temperatures = self.temperatures.tolist()
+        return Draws.of(
+            [draw.tempered(t) if t != 1 else draw for draw, t in zip(draws, temperatures, strict=True)]
+        )
+
+    def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
+        """Return the sum of the members' losses on one batch."""
+        return torch.stack([member.loss(batch, epoch) for member in self.members()]).sum()
+
+    def log_probabilities(self, logits: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
+        """Return what the first member makes of its logits."""
+        return self.members()[0].log_probabilities(logits)
+
+    def distribution(self, logits: Float[Tensor, "n C"]) -> PredictiveDistribution:
+        """Return what the first member makes of its logits."""
+        return self.members()[0].distribution(logits)
+
+
+def can_be_mixed(method: type[Method]) -> bool:
+    """Return whether a method predicts in one pass without random numbers, so that it can be a member."""
+    return method.passes is Method.passes and not method.draws_at_random and BAG_OF_ONE in method.estimators

@@ -22,6 +22,12 @@ COUNTING_NETWORKS = ("one-sided-log-sum-exp", "one-sided-noisy-or")
 """Networks that score a bag of copies of an instance higher than the instance."""
 
 
+def labeled(labels: torch.Tensor) -> BagBatch:
+    """Return a batch of bags of one instance with these labels."""
+    count = len(labels)
+    return BagBatch(torch.zeros(count, 1), Segments.of(*[1] * count), labels, torch.ones(count, dtype=torch.bool))
+
+
 def takes(method: str, network: str) -> bool:
     """Whether a method takes a network."""
     if method == "bayes-mil":

@@ -16,20 +16,22 @@ SOURCE = ROOT / "src" / "miue"
 MAY_IMPORT: dict[str, set[str]] = {
     "common": set(),
     "settings": {"common"},
-    "bags": {"common"},
+    "targets": {"common"},
+    "bags": {"common", "targets"},
     "distributions": {"common"},
     "networks": {"common", "bags"},
     "scores": {"common", "bags"},
     "evidence": {"common", "bags", "distributions"},
     "methods": {"common", "bags", "distributions", "networks", "evidence"},
-    "predictions": {"common", "bags", "distributions"},
+    "predictions": {"common", "targets", "bags", "distributions"},
     "calibration": {"common", "settings", "bags", "distributions", "predictions"},
-    "evaluation": {"common", "bags", "distributions", "predictions", "calibration"},
-    "io": {"common", "settings", "bags"},
+    "evaluation": {"common", "targets", "bags", "distributions", "predictions", "calibration"},
+    "io": {"common", "settings", "targets", "bags"},
     "datasets": {"common", "bags", "io"},
     "model": {
         "common",
         "settings",
+        "targets",
         "bags",
         "distributions",
         "networks",
@@ -64,20 +66,21 @@ LIGHT = ("distributions", "predictions", "calibration", "evaluation", "report")
 
 BUDGET = {
     "common": (4_110, 25),
-    "settings": (750, 7),
-    "bags": (3_770, 18),
+    "settings": (765, 7),
+    "targets": (510, 5),
+    "bags": (3_945, 18),
     "distributions": (770, 9),
     "networks": (1_650, 14),
     "scores": (1_150, 9),
     "evidence": (350, 5),
-    "methods": (2_190, 15),
-    "predictions": (3_050, 14),
+    "methods": (2_205, 15),
+    "predictions": (3_130, 14),
     "calibration": (4_570, 23),
     "evaluation": (2_850, 12),
-    "io": (6_250, 35),
+    "io": (6_315, 35),
     "datasets": (1_050, 9),
-    "model": (3_770, 16),
-    "training": (2_680, 13),
+    "model": (3_795, 16),
+    "training": (2_715, 13),
     "selection": (1_775, 8),
     "sklearn": (450, 2),
     "pathology": (3_350, 17),
@@ -87,7 +90,7 @@ BUDGET = {
 """Most lines of code, scripts and templates, and most Python files of each package. Lower a number where a package
 gets smaller; where an ability makes one larger, raise it in the same commit."""
 
-ROOMS, FLOORS, PERMISSIONS, DEEP_IMPORTS = 24, 11, 100, 135
+ROOMS, FLOORS, PERMISSIONS, DEEP_IMPORTS = 25, 12, 106, 135
 """Most packages; packages one above the other; permissions to import; and names that a package takes from within
 another in place of its face."""
 
@@ -114,7 +117,7 @@ def imports() -> list[tuple[Path, str, str]]:
 def test_every_package_is_known() -> None:
     packages = {path.name for path in SOURCE.iterdir() if path.is_dir() and not path.name.startswith("__")}
     assert packages == {*MAY_IMPORT, "cli"}
-    assert len(list(SOURCE.glob("[a-z_]*"))) <= 24  # 23, and __pycache__
+    assert len(list(SOURCE.glob("[a-z_]*"))) <= 25  # 24, and __pycache__
 
 
 def test_the_page_lists_every_package_in_this_order() -> None:

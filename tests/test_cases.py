@@ -46,8 +46,8 @@ STEPS: list[tuple[str, str, int, str]] = [
     ),
     ("aps_ties", f"calibrate D/cal.csv --prediction-set aps {RULES} --out OUT/aps.json", 0, "aps"),
     ("aps_ties", "decide D/test.csv --calibration OUT/aps.json --out OUT/decided", 0, "80 bags"),
-    ("continuous_label", "train D/f --labels D/reg.csv --out OUT/run", 2, "no class label"),
-    ("continuous_label", "train D/f --labels D/age.csv --out OUT/run", 2, "no class label"),
+    ("continuous_label", "train D/f --labels D/reg.csv --out OUT/run", 2, "predict numbers with"),
+    ("continuous_label", "train D/f --labels D/age.csv --out OUT/run", 2, "predict numbers with"),
     ("duplicates", f"train D/f --labels D/l.csv --out OUT/run {ONE_EPOCH}", 0, ""),
 ]
 """Script, command, its exit status, and what it says; D is the script's folder, OUT another."""

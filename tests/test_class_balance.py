@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from made_bags import separable_bags
+from made_bags import labeled, separable_bags
 
 import miue
 from miue.bags import BagDataset, shuffled_batches
@@ -76,7 +76,7 @@ def test_validation_counts_classes_and_not_bags() -> None:
     p = torch.tensor([[0.9, 0.1, 0], [0.8, 0.2, 0], [0.4, 0.6, 0], [0.7, 0.3, 0]], dtype=torch.float64)
     sums = EpochSums(weights)
     sums.add_update(1.0)
-    sums.add_validation(p.log(), torch.tensor([0, 0, 0, 1]))
+    sums.add_validation(p.log(), labeled(torch.tensor([0, 0, 0, 1])))
     found = sums.values(1, "lower it")
     nll = (-np.log([0.9, 0.8, 0.4]).mean() - np.log(0.3)) / 2
     assert found["validation_nll"] == pytest.approx(nll)

@@ -223,9 +223,9 @@ def test_numbers_are_classes_only_where_they_count_or_are_two(labels: list[str],
     if are_classes:
         assert class_names(labels, "t.csv") == BagDataset.from_arrays(arrays, labels).class_names
         return
-    with pytest.raises(DataError, match="a number to predict is no class label"):
+    with pytest.raises(DataError, match="predict numbers with task=regression"):
         class_names(labels, "t.csv")
-    with pytest.raises(DataError, match="a number to predict is no class label"):
+    with pytest.raises(DataError, match="predict numbers with task=regression"):
         BagDataset.from_arrays(arrays, labels)
     assert class_names(labels, "t.csv", labels) == tuple(labels)
     assert BagDataset.from_arrays(arrays, labels, class_names=labels).class_names == tuple(labels)

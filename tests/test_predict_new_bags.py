@@ -154,6 +154,7 @@ def test_columns_of_a_long_table_are_those_that_are_named(tmp_path: Path) -> Non
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["contract"] == {
         "instance_shape": [2],
+        "target": None,
         "class_names": ["n", "p"],
         "extractor": "",
         "patch_scales": [],

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
-from made_bags import separable_bags, train_with
+from made_bags import labeled, separable_bags, train_with
 from safetensors.torch import load_file
 
 import miue
@@ -130,8 +130,8 @@ def test_an_epoch_is_judged_by_likelihood_and_error_of_all_validation_bags() -> 
     sums, p = EpochSums(np.ones(2)), torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], dtype=torch.float64)
     sums.add_update(0.5)
     sums.add_update(1.5)
-    sums.add_validation(p[:2].log(), torch.tensor([0, 1]))
-    sums.add_validation(p[2:].log(), torch.tensor([1]))
+    sums.add_validation(p[:2].log(), labeled(torch.tensor([0, 1])))
+    sums.add_validation(p[2:].log(), labeled(torch.tensor([1])))
     nll, error = -np.log([0.9, 0.8, 0.4]).mean(), 1 / 3
     expected = {"train_loss": 1.0, "validation_nll": nll, "validation_error": error, "criterion": nll + error}
     assert sums.values(1, "lower it") == pytest.approx(expected)

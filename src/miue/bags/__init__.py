@@ -28,7 +28,7 @@ from miue.bags.images import (
     largest_pixel,
     rotate_flip,
 )
-from miue.bags.known import Coords, Labels, OodFlags, PartlyKnown
+from miue.bags.known import Coords, Labels, OodFlags, Outcomes, PartlyKnown
 from miue.bags.rows import GroupedRows
 from miue.bags.segments import (
     BagBatch,
@@ -57,6 +57,7 @@ __all__ = [
     "LabelSequence",
     "Labels",
     "OodFlags",
+    "Outcomes",
     "PackedBatches",
     "PartlyKnown",
     "Segments",

@@ -130,7 +130,7 @@ def refuse_quantities(names: Sequence[str], source: str, how_to_name: str) -> No
             item=f"the labels of {source}",
             wanted="names of classes, two whole numbers, or the whole numbers from 0 or 1 on",
             got=f"{count:,} numbers ({first_few(names)})",
-            fix=f"a number to predict is no class label; if these are classes, name all with {how_to_name}",
+            fix=f"predict numbers with task=regression; if these are classes, name all with {how_to_name}",
         )
 
 

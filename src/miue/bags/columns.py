@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from miue.bags.cells import UNKNOWN_WORDS, cell_name, known_text, row_name, whole_number
+from miue.bags.cells import UNKNOWN_WORDS, cell_name, is_number, known_text, row_name, whole_number
 from miue.bags.classes import by_their_names, check_classes, known_labels
-from miue.bags.known import Coords, Labels, OodFlags
+from miue.bags.known import Coords, Labels, OodFlags, Outcomes
 from miue.common.errors import DataError, unknown_name
 from miue.common.numbers import LARGEST_COORD, MOST_EXACT
 
@@ -91,6 +91,7 @@ class ItemColumns:
         patients: of each item, "" where unknown; None where no patient is known.
         coords: position of each item, None where none has any.
         patch_sizes: side of each item's patches in level-0 pixels, 0 where unknown; None where all are.
+        outcomes: numbers that the labels are intervals of, of a target that has them; else None.
     """
 
     labels: Labels
@@ -99,6 +100,7 @@ class ItemColumns:
     patients: np.ndarray | None = None
     coords: Coords | None = None
     patch_sizes: Int64[np.ndarray, "n"] | None = None
+    outcomes: Outcomes | None = None
 
     @classmethod
     def unknown(cls, count: int) -> ItemColumns:
@@ -130,6 +132,7 @@ class ItemColumns:
             patch_sizes=_filled(
                 [p.patch_sizes for p in parts], sizes, lambda n: np.zeros(n, np.int64), np.concatenate
             ),
+            outcomes=_filled([p.outcomes for p in parts], sizes, Outcomes.unknown, Outcomes.concatenate),
         )
 
 
@@ -171,7 +174,52 @@ def read_item_columns(columns: Mapping[str, Any], table: str, labels: Labels | N
         patients=patients if (patients != "").any() else None,
         coords=read_coords(columns["x"], columns["y"], table) if {"x", "y"} <= set(columns) else None,
         patch_sizes=whole_numbers(columns["patch_size"], table, "patch_size") if "patch_size" in columns else None,
+        outcomes=read_outcomes(columns, table) if "outcome" in columns else None,
     )
+
+
+def numbers_in_cells(cells: Sequence[str], table: str, column: str) -> Float64[np.ndarray, "n"]:
+    """Return the numbers in a column of text, NaN where a cell is empty or says that nothing is known.
+
+    Raises:
+        DataError: a cell that holds something else, such as a number with a unit.
+    """
+    texts = [known_text(cell.strip()) for cell in cells]
+    for row, text in enumerate(texts):
+        if text and not (is_number(text) and np.isfinite(float(text))):
+            raise DataError(
+                item=f"table {table!r}, {row_name(table, row)}, column {column!r}",
+                wanted="a number without a unit, or empty where unknown",
+                got=repr(text),
+                fix="correct the cell, or name another column",
+            )
+    return np.array([float(text) if text else np.nan for text in texts], np.float64)
+
+
+def read_outcomes(columns: Mapping[str, Any], table: str) -> Outcomes:
+    """Return the numbers of a column, and of another, where there is one, whether each was observed.
+
+    Args:
+        columns: numbers under outcome, NaN where unknown; 0 or 1, as text, under observed.
+        table: its name, for messages.
+
+    Raises:
+        DataError: an event that is neither, or none beside a number.
+    """
+    values: np.ndarray = np.asarray(columns["outcome"], np.float64)
+    known = np.isfinite(values)
+    if "observed" not in columns:
+        return Outcomes(np.where(known, values, 0.0), known, np.ones(len(values), bool))
+    events = read_flags(columns["observed"], table, "observed")
+    missing = np.flatnonzero(known & ~events.known)
+    if len(missing):
+        raise DataError(
+            item=f"table {table!r}, {row_name(table, missing[0])}, column of events",
+            wanted="1 for an event, or 0 for the end of observation",
+            got="an empty cell beside a time",
+            fix="fill the cell, or empty the time",
+        )
+    return Outcomes(np.where(known, values, 0.0), known, events.values | ~known)
 
 
 def read_instance_columns(

@@ -18,12 +18,13 @@ from miue.bags.cells import is_missing, one_form
 from miue.bags.classes import LabelSequence, names_or_numbers
 from miue.bags.columns import ItemColumns
 from miue.bags.from_python import fields_of_anndata, fields_of_arrays, fields_of_frame, fields_of_rows
-from miue.bags.known import Coords, Labels, OodFlags
+from miue.bags.known import Coords, Labels, OodFlags, Outcomes
 from miue.bags.rows import plain_values
 from miue.bags.segments import BagBatch, Segments
-from miue.common.errors import ConfigError, DataError, noting_when, wrong_type
+from miue.common.errors import ConfigError, DataError, noting_when, unknown_name, wrong_type
 from miue.common.text import PrintsAsTable, ResultTable
 from miue.common.values import several
+from miue.targets import TARGETS, Target, intervals_for
 
 CLASSES_SHOWN = 6
 MAKE_DATASET = "make them of arrays with miue.BagDataset.from_arrays(bags, labels)"
@@ -73,6 +74,8 @@ class BagDataset(PrintsAsTable):
         patch_scales: size and resolution of the pictures that features are of, such as "256 px of 0.5 µm"; several
             where bags differ, none where it is unknown.
         feature_names: of the D features, where a table or data frame names its columns; else none.
+        target: what labels mean where they are more than classes.
+        outcomes: numbers that the labels are intervals of, of such a target; else None.
     """
 
     instances: InstanceArray
@@ -93,6 +96,8 @@ class BagDataset(PrintsAsTable):
     extractor: str = ""
     patch_scales: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = ()
+    target: Target | None = None
+    outcomes: Outcomes | None = None
 
     checked_apart = True  # by check_dataset
 
@@ -363,6 +368,7 @@ class BagDataset(PrintsAsTable):
             ood_sets=np.array(self.ood_sets, object),
             patients=None if self.patients is None else np.array(self.patients, object),
             patch_sizes=self.patch_sizes,
+            outcomes=self.outcomes,
         )
 
     @property
@@ -483,6 +489,58 @@ class BagDataset(PrintsAsTable):
             )
         return replace(self, labels=labels, instance_labels=instance_labels, class_names=names)
 
+    def with_outcomes(
+        self,
+        values: Collection[Any],
+        observed: Collection[Any] | None = None,
+        *,
+        task: str = "regression",
+        intervals: int | None = None,
+    ) -> BagDataset:
+        """Return these bags with numbers for labels.
+
+        Args:
+            values: one of each bag, None or NaN where unknown: times, where the task is survival.
+            observed: false where a time is the end of observation, without an event.
+            task: "regression" or "survival".
+            intervals: how many a model predicts the probability of, 2 to 10 by the number of labels if None;
+                training draws them anew from its own bags.
+
+        Raises:
+            DataError: not one number for each bag, or numbers that are no such labels.
+            ConfigError: another task.
+
+        >>> data = BagDataset.from_arrays([np.ones((2, 1))] * 3).with_outcomes([1.5, 2, None], intervals=2)
+        >>> data.class_names, list(data.labels)
+        (('below 2', '2 and above'), [0, 1, None])
+        """
+        outcomes = Outcomes.of(values, observed)
+        if len(outcomes) != len(self):
+            wanted, got = f"{len(self):,} numbers, one for each bag", f"{len(outcomes):,}"
+            raise DataError(item="the outcomes", wanted=wanted, got=got, fix="pass None where a label is unknown")
+        if task not in TARGETS or not TARGETS[task].is_numeric:
+            raise unknown_name("task", task, [name for name, one in TARGETS.items() if one.is_numeric])
+        return replace(self, outcomes=outcomes).with_intervals(TARGETS[task], intervals)
+
+    def with_intervals(self, kind: type[Target], intervals: int | None = None) -> BagDataset:
+        """Return these bags with a target that is fitted to their outcomes.
+
+        Raises:
+            DataError: outcomes that are no such labels.
+        """
+        assert self.outcomes is not None
+        known = self.outcomes[self.outcomes.known]
+        count = intervals or intervals_for(int(known.observed.sum()))
+        return self.with_target(kind.fit(known.values, known.observed, count))
+
+    def with_target(self, target: Target) -> BagDataset:
+        """Return these bags with labels of the classes of a target; bags without outcomes keep their classes."""
+        if not target.is_numeric or self.outcomes is None:
+            return replace(self, target=target).with_classes(target.class_names)
+        known = self.outcomes.known
+        labels = Labels(np.where(known, target.classes_of(self.outcomes.values), 0), known)
+        return replace(self, labels=labels, class_names=target.class_names, target=target)
+
     def batch(
         self,
         bags: Sequence[int] | np.ndarray,
@@ -521,6 +579,7 @@ class BagDataset(PrintsAsTable):
             torch.from_numpy(labels.values),
             torch.from_numpy(labels.known),
             self._statistics(chosen, rows) if statistics else None,
+            None if self.outcomes is None else torch.from_numpy(self.outcomes[chosen].observed),
         )
 
     def _read(
@@ -559,4 +618,5 @@ def bag_fields(columns: ItemColumns) -> dict[str, Any]:
         "ood_sets": tuple(columns.ood_sets.tolist()),
         "patients": None if columns.patients is None else tuple(columns.patients.tolist()),
         "patch_sizes": columns.patch_sizes,
+        "outcomes": columns.outcomes,
     }

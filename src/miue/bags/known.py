@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float64, Int64
 
 from miue.common.errors import DataError
 
@@ -201,6 +201,56 @@ class OodFlags(PartlyKnown):
     def repeat(self, counts: Int64[np.ndarray, "n"] | int) -> OodFlags:
         """Return each flag as often as ``counts`` says: those of instances from those of their bags."""
         return OodFlags(np.repeat(self.values, counts), np.repeat(self.known, counts))
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes(PartlyKnown):
+    """Numbers or times that are the labels of items.
+
+    Attributes:
+        values: finite; zero and without meaning where ``known`` is false.
+        known: whether the label is known.
+        observed: false where it is a lower bound, as a time is that ends without an event.
+    """
+
+    values: Float64[np.ndarray, "n"]
+    known: Bool[np.ndarray, "n"]
+    observed: Bool[np.ndarray, "n"]
+
+    item = "outcome"
+
+    @classmethod
+    def of(cls, values: Collection[Any], observed: Collection[Any] | None = None) -> Outcomes:
+        """Return labels from numbers, None or NaN standing for an unknown one.
+
+        Raises:
+            DataError: an infinite number, or not as many events as numbers.
+        """
+        numbers = np.array([np.nan if value is None else value for value in values], np.float64)
+        known = ~np.isnan(numbers)
+        seen = np.ones(len(numbers), bool) if observed is None else np.array([*observed], bool)
+        if np.isinf(numbers).any() or len(seen) != len(numbers):
+            raise DataError(
+                item="the outcomes",
+                wanted=f"{len(numbers):,} finite numbers, with an event each",
+                got="infinity" if np.isinf(numbers).any() else f"{len(seen):,} events",
+                fix="pass None where a label is unknown",
+            )
+        return cls(np.where(known, numbers, 0.0), known, seen)
+
+    @classmethod
+    def unknown(cls, count: int) -> Outcomes:
+        """Return ``count`` outcomes of which none is known."""
+        return cls(np.zeros(count), np.zeros(count, bool), np.ones(count, bool))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Outcomes]) -> Outcomes:
+        """Return the outcomes of all parts, one after the other."""
+        columns = ([getattr(part, name) for part in parts] for name in ("values", "known", "observed"))
+        return cls(*map(np.concatenate, columns))
+
+    def __getitem__(self, index: Any) -> Outcomes:
+        return Outcomes(self.values[index], self.known[index], self.observed[index])
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from functools import cached_property
 import torch
 from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
+from torch.nn.functional import nll_loss
 
 from miue.common.errors import DataError
 from miue.common.text import plural
@@ -226,6 +227,7 @@ class BagBatch:
         labels: class of each bag; zero where ``labeled`` is false.
         labeled: whether a bag's label is known.
         statistics: of the images that features were made of; None where unknown, or not read.
+        observed: false where the label is the first of the classes that are possible; None where none is.
     """
 
     instances: Shaped[Tensor, "N *shape"]
@@ -233,6 +235,19 @@ class BagBatch:
     labels: Int64[Tensor, "B"]
     labeled: Bool[Tensor, "B"]
     statistics: Float[Tensor, "N S"] | None = None
+    observed: Bool[Tensor, "B"] | None = None
+
+    def log_likelihood(self, log_probabilities: Float[Tensor, "B C"]) -> Float[Tensor, "B"]:
+        """Return the log probability of each bag's label, where it is a lower bound that of it and all later ones.
+
+        Args:
+            log_probabilities: of the classes.
+        """
+        of_label = -nll_loss(log_probabilities, self.labels, reduction="none")
+        if self.observed is None:
+            return of_label
+        later = log_probabilities.flip(1).logcumsumexp(1).flip(1)
+        return torch.where(self.observed, of_label, -nll_loss(later, self.labels, reduction="none"))
 
     def to(self, device: torch.device | str) -> BagBatch:
         """Return the same batch on ``device``."""
@@ -242,6 +257,7 @@ class BagBatch:
             self.labels.to(device),
             self.labeled.to(device),
             None if self.statistics is None else self.statistics.to(device),
+            None if self.observed is None else self.observed.to(device),
         )
 
 

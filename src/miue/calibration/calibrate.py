@@ -95,6 +95,7 @@ def calibrate(
     counting = CountSettings.of(settings)
     bags_of_patient, seed = counting.bags_of_patient, counting.seed
     table = predictions.bags
+    table.refuse_numbers("a calibration")
     names = _class_names(class_names, predictions)
     if instances is not None:
         instances = instances.with_negative_class_of(predictions.provenance, names)

@@ -44,7 +44,7 @@ def choose(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare candidates on your data; train their mixture or a better one.
+    """Compare candidates; train their mixture or a better one.
 
     Candidates are compared by the NLL of patients, or bags, that they were not trained on. The model is the mean
     of all candidates, or one that is clearly better; with a few dozen bags, the best of a table is often not the

@@ -120,7 +120,8 @@ def evaluate_groups(
         bags = table.subset(np.flatnonzero(of_bags == name))
         level = evaluate_level(bags, classes=classes).with_metrics(own_metrics(metrics or {}, bags))
         labels = bags.labels.values
-        low, high = _share_of_correct(bags, bags.judged, level.metrics["accuracy"])
+        accuracy = Metric.undefined("labels are numbers") if level.is_numeric else level.metrics["accuracy"]
+        low, high = _share_of_correct(bags, bags.judged, accuracy)
         of_classes = {
             number: _share_of_correct(bags, bags.judged & (labels == int(number)), recall)
             for number, recall in level.recall_by_class.items()

@@ -30,6 +30,7 @@ from miue.predictions import PredictionTable
 CORRECTNESS = ("correct", "misclassified")
 DISTRIBUTION = ("in-distribution", "out-of-distribution")
 NONE = np.empty(0)
+UNDEFINED = "labels that are all alike, or of which none can be compared"
 Visit = Callable[[str, Ranking, Ranking], None]
 
 
@@ -150,7 +151,8 @@ class LevelEvaluation:
         in_distribution: items known to be in distribution; ``ood`` is of these and of the next.
         out_of_distribution: items known to be out of distribution; of the others it is unknown.
         metrics: accuracy, auroc, balanced_accuracy (mean of ``recall_by_class``), ece, brier, nll, aurc, and ue,
-            the mean AUROC of ``confidence`` and all ``ood``; after these, those of the user.
+            the mean AUROC of ``confidence`` and all ``ood``; after these, those of the target and of the user.
+            Where labels are numbers, of the first those that have a meaning.
         recall_by_class: share of each class's items that are predicted as it: of the positive class the
             sensitivity, of the negative class the specificity.
         confusion: labeled items of each class (row) by predicted class (column).
@@ -174,6 +176,11 @@ class LevelEvaluation:
     ood: Mapping[str, Separation]
     by_measure: Mapping[str, Separations]
 
+    @property
+    def is_numeric(self) -> bool:
+        """Whether labels are numbers, so that no prediction is right or wrong."""
+        return "accuracy" not in self.metrics
+
     def with_metrics(self, metrics: Mapping[str, Metric]) -> LevelEvaluation:
         """Return it with these metrics added."""
         return replace(self, metrics={**self.metrics, **metrics})
@@ -185,6 +192,8 @@ class LevelEvaluation:
             classes: names in order.
         """
         yield from self.metrics.items()
+        if self.is_numeric:
+            return
         recalls = zip(classes, self.recall_by_class.values(), strict=True)
         yield from ((f"recall_{name}", metric) for name, metric in recalls)
         yield "confidence_auroc", self.confidence.auroc
@@ -240,6 +249,11 @@ def evaluate_level(
         for name, metric in class_metrics.items()
     }
     recall_by_class = {str(number): of_classes.pop(f"{RECALL}{number}") for number in range(len(items.confusion))}
+    target = table.head.target
+    of_target = {
+        name: Metric.undefined(UNDEFINED) if value is None else Metric(value)
+        for name, value in table.head.target_metrics().items()
+    }
     of_classes["ue"] = (
         Metric.mean_of([confidence.auroc, *(one.auroc for one in detection.values())])
         if detection
@@ -250,7 +264,7 @@ def evaluate_level(
         len(items.labels),
         int(items.is_in.sum()),
         int(items.is_out.sum()),
-        {name: of_classes[name] for name in METRICS},
+        {name: of_classes[name] for name in METRICS if target is None or name in target.class_metrics} | of_target,
         recall_by_class,
         items.confusion,
         confidence_measure,

@@ -16,6 +16,7 @@ from miue.evaluation.instances import FLAG_TITLES, FLAGS_IN_PERCENT, FROC_TITLES
 from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import Metric, Separation
 from miue.predictions import HIGH, MEAN, distance_of
+from miue.targets import TARGET_TITLES
 
 if TYPE_CHECKING:
     from miue.evaluation.decisions import GroupEvaluation
@@ -75,11 +76,11 @@ def _notes(levels: Mapping[str, LevelEvaluation], classes: Sequence[str]) -> Ite
     yield units()
     own = dict.fromkeys(name for level in levels.values() for name in level.metrics if name not in METRICS)
     if own:
-        yield f"Not in %: {', '.join(own)}."
+        yield f"Not in %: {', '.join(map(_title, own))}."
     counted = []
     for name, one in levels.items():
         of_classes = (f"{c} ({n:,})" for c, n in zip(classes, map(sum, one.confusion), strict=True))
-        counted += [f"{name} {first_few(of_classes, MOST_CLASSES)}"] * bool(one.labeled)
+        counted += [f"{name} {first_few(of_classes, MOST_CLASSES)}"] * bool(one.labeled and not one.is_numeric)
     if counted:
         yield f"Items of the class metrics: {'; '.join(counted)}."
     labeled = {name: (one.labeled, one.count - one.out_of_distribution) for name, one in levels.items()}
@@ -186,15 +187,16 @@ class Row:
 
 def _rows(levels: Sequence[LevelEvaluation], classes: Sequence[str]) -> Iterator[Row]:
     sets = list(dict.fromkeys(name for level in levels for name in level.ood))
-    for of_levels in zip(*(_metrics(level, sets, classes) for level in levels), strict=True):
-        titles, metrics, in_percent = zip(*of_levels, strict=True)
-        yield Row(titles[0], metrics, in_percent[0])
+    columns = [{title: (metric, of) for title, metric, of in _metrics(level, sets, classes)} for level in levels]
+    for title, in_percent in {title: of for column in columns for title, (_, of) in column.items()}.items():
+        yield Row(title, tuple(column[title][0] if title in column else None for column in columns), in_percent)
+    judged = [] if levels[0].is_numeric else levels
     for measure in reversed(PREFERRED_MEASURES):  # Conf. of a Dirichlet is by max alpha, as published
-        used = [level for level in levels if measure in level.by_measure]
+        used = [level for level in judged if measure in level.by_measure]
         if any(level.confidence_measure != measure for level in used):
             confs = (level.by_measure[measure].confidence.auroc if level in used else None for level in levels)
             yield Row(f"Conf., AUROC by {measure}", tuple(confs))
-    for score in _own_scores(levels):
+    for score in _own_scores(judged):
         confs = (
             level.by_measure[score].confidence.auroc if score in level.by_measure else None for level in levels
         )
@@ -209,6 +211,9 @@ def _metrics(
     level: LevelEvaluation, sets: Sequence[str], classes: Sequence[str]
 ) -> Iterator[tuple[str, Metric, bool]]:
     """Yield title, value and whether it is in percent, of what every level has."""
+    if level.is_numeric:
+        yield from ((_title(name), metric, False) for name, metric in level.metrics.items())
+        return
     absent = Separation.undefined(NO_SUCH_SET)
     separations = {"Conf.": level.confidence, **{f"OOD {name}": level.ood.get(name, absent) for name in sets}}
     yield METRICS["accuracy"].title, level.metrics["accuracy"], True
@@ -226,7 +231,12 @@ def _metrics(
     for key, named in METRICS.items():
         if key not in BEFORE_RECALLS:
             yield named.title, level.metrics[key], named.is_share
-    yield from ((name, metric, False) for name, metric in level.metrics.items() if name not in METRICS)
+    yield from ((_title(name), metric, False) for name, metric in level.metrics.items() if name not in METRICS)
+
+
+def _title(name: str) -> str:
+    """Return the title of a metric that is none of classes: of a target, or of a user by its name."""
+    return METRICS[name].title if name in METRICS else TARGET_TITLES.get(name, name)
 
 
 def _recall_titles(classes: Sequence[str]) -> list[str]:

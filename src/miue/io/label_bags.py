@@ -8,9 +8,11 @@ from dataclasses import replace
 from operator import ne
 from pathlib import Path
 
-from miue.bags import BagDataset, Labels
+import numpy as np
+
+from miue.bags import BagDataset, Labels, Outcomes
 from miue.bags.classes import by_their_names, known_labels
-from miue.bags.columns import BAG, read_classes
+from miue.bags.columns import BAG, numbers_in_cells, read_classes, read_outcomes
 from miue.bags.names import barcode_of_patient, match_names, patients_in_names, strip_endings
 from miue.common.errors import ConfigError, DataError
 from miue.common.tables import read_header, read_text_columns
@@ -22,6 +24,7 @@ from miue.io.layouts.table import named_id_column
 from miue.io.loaded import LeftOut, LoadedBags, counts_of_classes
 from miue.io.splits import Splits
 from miue.settings import LoadSettings
+from miue.targets import TARGETS, Ordinal, Target
 
 
 def label_bags(found: Layout, given: LoadSettings) -> LoadedBags:
@@ -36,7 +39,7 @@ def label_bags(found: Layout, given: LoadSettings) -> LoadedBags:
         DataError: a name that may be that of two bags, a class that is not among those specified, a table of
             patients alone, labels of instances of other bags, or bags that cannot be used.
     """
-    ids, table = found.list(), _read_labels(given, found.path)
+    ids, table, kind = found.list(), _read_labels(given, found.path), TARGETS.get(given.task)
     if table is None:
         loaded = replace(found.open(ids, (), given.classes), label_columns=found.label_columns)
     elif found.has_labels:
@@ -47,7 +50,9 @@ def label_bags(found: Layout, given: LoadSettings) -> LoadedBags:
             fix="leave out the table, or remove the labels from the bags",
         )
     else:
-        loaded = _joined(found, ids, table, given.classes)
+        loaded = _joined(found, ids, table, given)
+    if kind is not None and loaded.bags.target is None:
+        loaded = replace(loaded, bags=loaded.bags.with_target(_of_classes(kind, loaded.bags.class_names)))
     if given.patients == "barcodes":
         loaded = _with_patients_of_barcodes(loaded)
     return loaded if given.instance_labels is None else _with_instance_labels(loaded, given.instance_labels, given)
@@ -74,20 +79,39 @@ def _read_labels(given: LoadSettings, bags: Path) -> LabelTable | None:
     return labels
 
 
-def _joined(found: Layout, ids: Sequence[str], table: LabelTable, classes: Sequence[str]) -> LoadedBags:
+def _of_classes(kind: type[Target], names: tuple[str, ...]) -> Target:
+    """Return the target of bags with labels of their own, which are classes in order.
+
+    Raises:
+        ConfigError: labels have to be numbers, or there are none.
+    """
+    if kind.is_numeric or not names:
+        item, fix = f"task {kind.__name__.lower()!r}", "pass labels, and name the column of the label"
+        raise ConfigError(item=item, wanted="a table of labels beside the bags", got="none", fix=fix)
+    return Ordinal(grades=names)
+
+
+def _joined(found: Layout, ids: Sequence[str], table: LabelTable, given: LoadSettings) -> LoadedBags:
     row_of, left_out, by_patient = _match(table, ids, str(found.path))
-    table = replace(table, labels=by_their_names(known_labels(table.labels, table.source, classes), classes))
-    names = table.class_names(classes)
+    kind, classes = TARGETS.get(given.task), given.classes
+    names: tuple[str, ...] = ()
+    if kind is None or not kind.is_numeric:
+        table = replace(table, labels=by_their_names(known_labels(table.labels, table.source, classes), classes))
+        names = table.class_names(classes)
     loaded = found.open(list(row_of), left_out, names)
     bags = loaded.bags
     rows = [row_of[name] for name in bags.ids]
-    labels = read_classes([table.labels[row] for row in rows], table.source, "label", names)
+    if kind is not None and kind.is_numeric:
+        bags = replace(bags, outcomes=_outcomes(table, rows, kind)).with_intervals(kind, given.intervals)
+    else:
+        labels = read_classes([table.labels[row] for row in rows], table.source, "label", names)
+        bags = replace(bags, labels=labels, class_names=names)
     patients = tuple(
         table.patients[row] if by_patient or table.patients[row] != table.ids[row] else name
         for name, row in zip(bags.ids, rows, strict=True)
     )
     are_known = any(map(ne, map(strip_endings, patients), map(strip_endings, bags.ids)))
-    bags = replace(bags, labels=labels, class_names=names, patients=patients if are_known else None)
+    bags = replace(bags, patients=patients if are_known else None)
     folds = tuple(
         {name: fold[row] for name, row in zip(bags.ids, rows, strict=True) if fold[row]}
         for fold in table.folds.values()
@@ -99,6 +123,22 @@ def _joined(found: Layout, ids: Sequence[str], table: LabelTable, classes: Seque
         folds=Splits(table.source, folds) if folds else loaded.folds,
         label_columns=table.columns,
     )
+
+
+def _outcomes(table: LabelTable, rows: Sequence[int], kind: type[Target]) -> Outcomes:
+    """Return the numbers that are the labels in some rows.
+
+    Raises:
+        ConfigError: no column of events where times may have none.
+        DataError: a cell that is no number, or an event that is neither 0 nor 1.
+    """
+    if kind.has_censoring and not table.events:
+        item, wanted = f"label table {table.source!r}", "a column of events (1, or 0 where observation ended)"
+        raise ConfigError(item=item, wanted=wanted, got="none named", fix="pass event_column=NAME")
+    column = table.columns["label"]
+    columns = {"outcome": numbers_in_cells([table.labels[row] for row in rows], table.source, column)}
+    events = {"observed": np.array([table.events[row] for row in rows], object)} if table.events else {}
+    return read_outcomes({**columns, **events}, table.source)
 
 
 def _match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[str, int], list[LeftOut], bool]:

@@ -44,6 +44,7 @@ class LabelTable(ReadFile):
         folds: "train", "validation", "test" or "" of each bag, for each ``fold_k`` of the table.
         columns: the names of the columns of the label and, where there is one, of the patient.
         id_column: that of the ids, "" where there is none; that of the patient where no other names bags.
+        events: whether the time that is the label ends with an event, as the table writes it; none without.
     """
 
     source: str
@@ -53,6 +54,7 @@ class LabelTable(ReadFile):
     folds: Mapping[int, tuple[str, ...]]
     columns: Mapping[str, str] = field(default_factory=dict)
     id_column: str = ""
+    events: tuple[str, ...] = ()
 
     made_by: ClassVar[str] = (
         "write them as a table (a data frame by its to_csv) of bag_id and label; pass its path"
@@ -81,21 +83,24 @@ def read_label_table(
 
     Args:
         path: CSV, or text with tabs or semicolons between columns, or Parquet.
-        columns: names of columns by what they mean: bag_id, label, patient.
+        columns: names of columns by what they mean: bag_id, label, event, patient.
         slide_table: STAMP's second table, PATIENT and FILENAME, where ``path`` has one row per patient.
 
     Raises:
         StorageError: missing or unreadable.
         DataError: columns that are not found, an empty or a repeated id, a patient without slides.
-        ConfigError: a column that does not exist, or a meaning other than these three.
+        ConfigError: a column that does not exist, or another meaning.
     """
     specified = columns or {}
-    check_meanings(specified, (BAG, "label", "patient"))
+    check_meanings(specified, (BAG, "label", "event", "patient"))
     cells = read_text_columns(path)
     bags = _chosen(path, cells, specified.get(BAG), BAG_COLUMNS, "id")
     patients = _chosen(path, cells, specified.get("patient"), PATIENT_COLUMNS, "patient")
     labels = _chosen(path, cells, specified.get("label"), LABEL_COLUMNS, "label")
-    labels = labels or _only_other(path, cells, bags, patients)
+    event = specified.get("event")
+    if event is not None and event not in cells:
+        raise unknown_name("event column", event, cells)
+    labels = labels or _only_other(path, cells, bags, patients, event)
     folds = fold_columns(path, cells)
     used = {"label": labels, **({} if patients is None else {"patient": patients})}
     if slide_table is not None:
@@ -117,6 +122,7 @@ def read_label_table(
         folds={fold: read_splits_column(cells[name], str(path)) for fold, name in folds.items()},
         columns=used,
         id_column=bags,
+        events=() if event is None else tuple(map(str.strip, cells[event])),
     )
 
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
 
 from miue.bags import BagDataset, InstanceArray, OodFlags
 from miue.bags.classes import by_their_names, class_names, known_labels
-from miue.bags.columns import read_classes, read_instance_columns, read_item_columns, read_splits_column
+from miue.bags.columns import (
+    numbers_in_cells,
+    read_classes,
+    read_instance_columns,
+    read_item_columns,
+    read_splits_column,
+)
+from miue.targets import Target
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,7 @@ class RawBags:
         extractor: of the instances, "" where unknown.
         patch_scales: of the instances, as far as they are known.
         feature_names: of the D features; none where unknown.
+        target: what labels mean where they are more than classes.
         bad: what is wrong with bags that cannot be used, by their names.
         notes: what to know of the table.
     """
@@ -53,6 +62,7 @@ class RawBags:
     extractor: str = ""
     patch_scales: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = ()
+    target: Target | None = None
     bad: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -73,7 +83,12 @@ def to_dataset(raw: RawBags, classes: Sequence[str] = ()) -> BagDataset:
         texts = by_their_names(known_labels(texts, raw.source, classes), classes)
         names = class_names(texts, raw.source, classes) if any(texts) else tuple(classes)
     labels = read_classes(texts, raw.source, "label", names if raw.class_names is None else (), len(names))
-    of_bags = read_item_columns({"bag_id": raw.ids, **raw.of_bags}, raw.source, labels)
+    columns: dict[str, Any] = {"bag_id": raw.ids, **raw.of_bags}
+    if "outcome" in columns and raw.target is not None:
+        columns["outcome"] = numbers_in_cells(columns["outcome"], raw.source, "outcome")
+    else:
+        columns.pop("outcome", None)
+    of_bags = read_item_columns(columns, raw.source, labels)
     before = raw.sizes.cumsum() - raw.sizes
     starts = before if raw.starts is None else raw.starts
     rows = np.arange(raw.sizes.sum()) + np.repeat(starts - before, raw.sizes)
@@ -103,5 +118,7 @@ def to_dataset(raw: RawBags, classes: Sequence[str] = ()) -> BagDataset:
         extractor=raw.extractor,
         patch_scales=raw.patch_scales,
         feature_names=raw.feature_names,
+        target=raw.target,
+        outcomes=of_bags.outcomes,
     )
     return bags.subset([row for row, name in enumerate(raw.ids) if name not in raw.bad]) if raw.bad else bags

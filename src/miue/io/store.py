@@ -50,6 +50,7 @@ from miue.common.text import tracked
 from miue.common.values import checked
 from miue.io.formats.numpy_files import bytes_of, read_array, write_array
 from miue.io.raw_bags import RawBags, to_dataset
+from miue.targets import AnyTarget
 
 FORMAT = "miue-bags"
 VERSION = 2
@@ -79,6 +80,7 @@ class StoreSummary(BaseModel):
         extractor: of the instances, "" where unknown.
         patch_scales: of the instances, as far as they are known.
         feature_names: of the D features; none where unknown.
+        target: what labels mean where they are more than classes.
         made_by: how the bags came about.
     """
 
@@ -92,6 +94,7 @@ class StoreSummary(BaseModel):
     extractor: str = ""
     patch_scales: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = ()
+    target: AnyTarget | None = None
     made_by: dict[str, Any]
 
 
@@ -167,6 +170,7 @@ def write_tables(folder: Path, dataset: BagDataset, digests: Sequence[str], made
         **({"extractor": dataset.extractor} if dataset.extractor else {}),
         **({"patch_scales": list(dataset.patch_scales)} if dataset.patch_scales else {}),
         **({"feature_names": list(dataset.feature_names)} if dataset.feature_names else {}),
+        **({} if dataset.target is None else {"target": dataset.target.model_dump(mode="json")}),
         "made_by": made_by,
         FILES: list_files(folder, COMPANIONS),
     }
@@ -238,6 +242,7 @@ def read_raw_store(path: Path | str) -> RawBags:
         extractor=summary.extractor,
         patch_scales=summary.patch_scales,
         feature_names=summary.feature_names,
+        target=summary.target,
     )
 
 
@@ -322,4 +327,11 @@ def _write_bag_table(path: Path, bags: BagDataset, spans: Mapping[str, Any]) -> 
         "ood_set": bags.ood_sets,
         **{name: values for name, values in further.items() if values is not None},
     }
+    if (outcomes := bags.outcomes) is not None:
+        pairs = zip(outcomes.values.tolist(), outcomes.observed.astype(int).tolist(), strict=True)
+        cells = [
+            (repr(value), str(seen)) if is_known else ("", "")
+            for (value, seen), is_known in zip(pairs, outcomes.known, strict=True)
+        ]
+        columns |= {"outcome": [value for value, _ in cells], "observed": [seen for _, seen in cells]}
     write_table(path, columns)

@@ -57,6 +57,7 @@ class Method(nn.Module, ABC):
         encoder_defaults: encoder options for which this method has other defaults than the encoder.
         takes: network and encoder, by kind, that this method takes where none is chosen.
         takes_temperature: whether a temperature suits what it predicts: probabilities, or alpha = evidence + 1.
+        takes_censoring: whether a label may be a lower bound, where classes are intervals of a time.
         is_fitted_at_once: whether ``fit_after_training`` is all of the training, without epochs.
     """
 
@@ -67,6 +68,7 @@ class Method(nn.Module, ABC):
     encoder_defaults: ClassVar[dict[str, float]] = {}
     takes: ClassVar[dict[str, str]] = {}
     takes_temperature: ClassVar[bool] = True
+    takes_censoring: bool = False
     is_fitted_at_once: ClassVar[bool] = False
 
     def __init__(self, network: MILNetwork) -> None:

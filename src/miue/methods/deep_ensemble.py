@@ -62,6 +62,7 @@ class DeepEnsemble(Method):
         copies = [network, *(deepcopy(network) for _ in range(positive_count("size", size) - 1))]
         self.ensemble = nn.ModuleList(method(copy, **checked) for copy in copies)
         self.estimators = self.members()[0].estimators
+        self.takes_censoring = method.takes_censoring
         self.as_dirichlet = as_dirichlet
 
     @classmethod

@@ -41,6 +41,7 @@ class PooledMethod(EmbeddingMethod):
     estimators: tuple[str, ...] = (BAG_OF_ONE,)
     takes: ClassVar[dict[str, str]] = {"network": "pooled", "encoder": "identity"}
     is_fitted_at_once: ClassVar[bool] = True
+    takes_censoring = False
 
     def __init__(self, network: MILNetwork, *, name: str) -> None:
         if not isinstance(network, PooledNetwork):

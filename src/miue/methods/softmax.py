@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import linear
 
 from miue.bags import BagBatch, Segments
 from miue.common.devices import evaluating
@@ -24,9 +24,11 @@ class Softmax(Method):
     Reference: Liu & Ji 2024, Table 4 ("Deep MIL", L_BCE), here with two logits.
     """
 
+    takes_censoring = True
+
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
         """Return the mean cross-entropy of the bags."""
-        return cross_entropy(self.bag_scores(batch).logits, batch.labels, reduction="none").mean()
+        return negative_log_likelihood(self.bag_scores(batch).logits.log_softmax(-1), batch)
 
     def log_probabilities(self, logits: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
         """Return the log-softmax."""
@@ -77,7 +79,7 @@ class EmbeddingMethod(Softmax):
 
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
         """Return the mean cross-entropy of the bags."""
-        return cross_entropy(self.logits(self.bag_scores(batch).logits), batch.labels)
+        return negative_log_likelihood(self.logits(self.bag_scores(batch).logits).log_softmax(-1), batch)
 
     def logits(self, embedding: Float[Tensor, "n E"]) -> Float[Tensor, "n C"]:
         """Return the mean logits of embeddings, by default the network's last layer."""
@@ -92,6 +94,11 @@ class EmbeddingMethod(Softmax):
     def log_probabilities(self, logits: Float[Tensor, "n E"]) -> Float[Tensor, "n C"]:
         """Return the log-softmax of the mean logits; ``logits`` are embeddings."""
         return self.logits(logits).log_softmax(-1)
+
+
+def negative_log_likelihood(log_probabilities: Float[Tensor, "B C"], batch: BagBatch) -> Float[Tensor, ""]:
+    """Return the mean over bags of −log p of what is known of the label, in nats."""
+    return -batch.log_likelihood(log_probabilities).mean()
 
 
 @torch.no_grad()

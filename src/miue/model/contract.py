@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
@@ -13,6 +13,7 @@ from miue.bags.classes import ClassNames, names_or_numbers
 from miue.bags.frames import describe_difference, is_reordered
 from miue.common.errors import ModelError, first_few
 from miue.common.text import warn_user
+from miue.targets import AnyTarget
 
 LARGEST_SIDE = 1 << 24
 """No feature is wider and no image larger; what a damaged config claims beyond it is refused."""
@@ -29,6 +30,7 @@ class DataContract(BaseModel):
         pixels: of images, "bytes" from 0 to 255, which networks take as 0 to 1, or "numbers", which they take as
             they are; "" for features, and in models of earlier versions.
         feature_names: as the columns of the table are named that was trained on; none where it has no names.
+        target: what labels mean where they are more than classes.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -39,6 +41,7 @@ class DataContract(BaseModel):
     patch_scales: tuple[str, ...] = ()
     pixels: Literal["", "bytes", "numbers"] = ""
     feature_names: tuple[str, ...] = ()
+    target: AnyTarget | None = None
 
     @field_validator("feature_names")
     @classmethod
@@ -57,7 +60,16 @@ class DataContract(BaseModel):
             patch_scales=bags.patch_scales,
             pixels=kind_of_pixels(bags),
             feature_names=bags.feature_names,
+            target=cast(AnyTarget, bags.target),
         )
+
+    def labeled(self, bags: BagDataset) -> BagDataset:
+        """Return bags with labels as the model has them: of its classes, or of its intervals of a number.
+
+        Raises:
+            DataError: a label of a class that the model does not have.
+        """
+        return bags.with_classes(self.class_names) if self.target is None else bags.with_target(self.target)
 
     @property
     def num_classes(self) -> int:

@@ -170,7 +170,7 @@ class Model(PrintsAsTable):
         errors = self._error_model(chosen)
         batches = predict(
             self.method,
-            dataset.with_classes(self.contract.class_names),
+            self.contract.labeled(dataset),
             estimator=chosen,
             seed=seed,
             progress=progress,
@@ -255,10 +255,12 @@ class Model(PrintsAsTable):
             parts.append(ErrorInputs.of(of_bags, of_instances, self.method.negative_class))
         bags, read = PredictionTable.concatenate(tables), ErrorInputs.concatenate(parts)
         said: dict[str, Any] = {}
-        if without.settings.get("temperature_scaling") and self.method.takes_temperature:
+        is_class = self.contract.target is None or not self.contract.target.is_numeric
+        if is_class and without.settings.get("temperature_scaling") and self.method.takes_temperature:
             said["temperature"] = fit_temperature(bags)
         errors: ErrorModel | None = None
         try:
+            bags.refuse_numbers("an error model")
             errors = ErrorModel.fit(bags, read, stream.provenance.estimator, self.contract.class_names)
         except DataError as error:
             said["without_error_model"] = str(error)
@@ -304,6 +306,7 @@ class Model(PrintsAsTable):
             options=self.config.chosen_options(),
             version=_installed(),
             classes=self.contract.class_names,
+            target=self.contract.target,
             training=self.training,
             weights_sha256=self.weights_sha256,
             validation=self.validation,

@@ -276,6 +276,7 @@ def _bag_table(bags: BagDataset, part: _Part) -> PredictionTable:
         distribution=part.bags,
         bag_ids=np.array(bags.ids, object),
         scores=_arrays(part.bag_scores),
+        target=bags.target,
         **bags.columns.columns(),
     )
 
@@ -286,5 +287,6 @@ def _instance_table(bags: BagDataset, part: _Part) -> PredictionTable:
         bag_ids=np.repeat(np.array(bags.ids, object), bags.sizes),
         instance=bags.positions - np.repeat(bags.starts, bags.sizes),
         scores=_arrays(part.instance_scores),
+        target=bags.target,
         **bags.instance_columns.columns(),
     )

@@ -31,6 +31,7 @@ from miue.settings import (
 )
 
 MEMBER = "method.member"
+BACKGROUND = "background"
 BAGS_PER_UPDATE = 8
 UPDATES_OF_PATIENCE = 1260  # 20 epochs of MNIST-bags, as published
 MOST_INSTANCES = 20_000_000  # read by one training
@@ -99,8 +100,12 @@ class Recipe:
         read = int(bags.sizes.clip(max=config.instances_per_bag).sum())
         return TrainingConfig.of({**settings_by_size(len(bags), read), **self.settings})
 
-    def model_config(self, instance_shape: tuple[int, ...]) -> ModelConfig:
+    def model_config(self, instance_shape: tuple[int, ...], *, has_background: bool = True) -> ModelConfig:
         """Return what the model is made of, for instances of this shape.
+
+        Args:
+            instance_shape: of the bags.
+            has_background: whether bags of a class may have background alone; not so of intervals of a number.
 
         Raises:
             ConfigError: a name or option does not exist, and the nearest that does is named; or an option has a
@@ -122,6 +127,8 @@ class Recipe:
             if parts[kind].is_built:
                 parts[kind].check_options({option: value})
             by_kind[kind][option] = value
+        if not has_background and BACKGROUND in learner.parameters():
+            by_kind["method"].setdefault(BACKGROUND, None)
         if "member" in by_kind["method"]:
             by_kind["method"]["member"] = _known_everywhere(parts["method"], by_kind["method"]["member"])
         method, network = parts["method"].make, parts["network"].make

@@ -27,8 +27,9 @@ from miue.predictions.decisions import CALIBRATED_PREFIX, Decisions, parse_predi
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
 
 OF_DECISIONS = ("decision", "reason", "prediction_set", "flagged")
-TEXT = {"bag_id", "patient", "label", "is_ood", "ood_set", "training_part", *OF_DECISIONS}
+TEXT = {"bag_id", "patient", "label", "is_ood", "ood_set", "training_part", "observed", *OF_DECISIONS}
 FACTS = ("bag_id", "is_ood", "ood_set", "patient", "patch_size")
+OUTCOMES = ("outcome", "observed")
 TRAINING_PARTS = ("train", "validation")
 SINGLE = 1e-6  # by which a probability in float32 may differ from the decimal that was written
 
@@ -52,6 +53,9 @@ def decode(columns: Mapping[str, np.ndarray], name: str, classes: Sequence[str] 
     facts = {what: columns[what] for what in FACTS if what in columns}
     if instance is not None and {*COORDS} <= set(columns):
         facts |= {axis: numbers_or_nan(columns[axis], axis, name) for axis in COORDS}
+    if OUTCOMES[0] in columns:
+        facts["outcome"] = numbers_or_nan(columns["outcome"], "outcome", name)
+        facts |= {"observed": columns["observed"]} if "observed" in columns else {}
     return PredictionTable(
         distribution=distribution,
         bag_ids=columns["bag_id"],

@@ -293,7 +293,10 @@ class PredictionStream:
                 bags = _joined(self._write_instances(writer))
             predictions = self._of_bags(bags)
             predictions.write_bags(folder, writer.parts)
-        return replace(predictions, instances=StoredInstances(Path(path) / FOLDER, writer.parts))
+        return replace(
+            predictions,
+            instances=StoredInstances(Path(path) / FOLDER, writer.parts, target=predictions.bags.target),
+        )
 
     def _write_instances(self, writer: PartWriter) -> Iterator[PredictionTable]:
         """Write the instances, and yield the bags as they come.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from miue.bags import Labels, OodFlags, group_by_patient
+from miue.bags import Labels, OodFlags, Outcomes, group_by_patient
 from miue.distributions import Draws
 from miue.predictions.instance_errors import ERROR_PROBABILITY, probabilities_by_error
 from miue.predictions.table import PredictionTable
@@ -54,6 +54,8 @@ def by_patient(bags: PredictionTable) -> PredictionTable | None:
         distribution=Draws(torch.from_numpy(probabilities), torch.from_numpy(data)),
         bag_ids=names,
         labels=_shared_labels(bags.labels, of_bag, len(names)),
+        outcomes=None if bags.outcomes is None else _shared_outcomes(bags.outcomes, of_bag, len(names)),
+        target=bags.target,
         is_ood=OodFlags(is_out, is_out | is_in),
         ood_sets=np.where(is_out, _shared_sets(bags.ood_sets, of_bag, len(names)), "").astype(object),
         scores=scores,
@@ -80,6 +82,15 @@ def _shared_sets(sets: np.ndarray, of_bag: np.ndarray, count: int) -> np.ndarray
         if name:
             names[patient].add(str(name))
     return np.array([" + ".join(sorted(of_patient)) for of_patient in names], object)
+
+
+def _shared_outcomes(outcomes: Outcomes, of_bag: np.ndarray, count: int) -> Outcomes:
+    """Return the number of each patient, known where all bags that have one have the same."""
+    number = np.unique([outcomes.values, outcomes.observed], axis=1, return_inverse=True)[1].reshape(-1)
+    shared = _shared_labels(Labels(number.astype(np.int64), outcomes.known), of_bag, count)
+    first = np.array([np.argmax(number == one) for one in range(int(number.max(initial=0)) + 1)], np.int64)
+    rows = first[shared.values]
+    return Outcomes(np.where(shared.known, outcomes.values[rows], 0.0), shared.known, outcomes.observed[rows])
 
 
 def _shared_labels(labels: Labels, of_bag: np.ndarray, count: int) -> Labels:

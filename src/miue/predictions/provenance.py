@@ -13,6 +13,7 @@ from miue.bags.classes import ClassNames
 from miue.common.records import JsonFormat
 from miue.common.values import Option, Scalar
 from miue.predictions.table import PredictionTable
+from miue.targets import AnyTarget
 
 WEIGHTED_FOR = "bags that the calibration was weighted for"
 SHOWN = 3  # uncertainties in the message of a shift, the clearest first
@@ -238,6 +239,7 @@ class Provenance(BaseModel):
         options: those of encoder, network and method that differ from the defaults, as "network.hidden".
         version: of miue.
         classes: name of each class, in the order of the probabilities.
+        target: what labels mean where they are more than classes.
         training: how the model was trained.
         weights_sha256: of its model.safetensors.
         validation: how uncertain it is of its validation bags.
@@ -259,6 +261,7 @@ class Provenance(BaseModel):
     options: dict[str, Option] | None = None
     version: str | None = None
     classes: ClassNames = ()
+    target: AnyTarget | None = None
     training: TrainingRecord | None = None
     weights_sha256: str | None = None
     validation: ValidationQuantiles | None = None

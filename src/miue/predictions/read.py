@@ -120,10 +120,17 @@ def _read_folder(folder: Path) -> Predictions:
         raise not_readable(f"predictions {str(main)!r}", "what miue writes", error, AGAIN) from error
     check_files(main, {BAGS: "", **summary.files}, (BAGS, *INSTANCES), AGAIN, digest)
     names = summary.provenance.classes if are_their_numbers(summary.provenance.classes) else ()
-    tables = {name: decode(columns, str(folder / name), names) for name, columns in read.items()}
+    target = summary.provenance.target
+    tables = {
+        name: replace(decode(columns, str(folder / name), names), target=target) for name, columns in read.items()
+    }
     bags = tables.pop(BAGS)
     check_folder(parts, summary.parts)
-    instances = StoredInstances(parts, summary.parts) if summary.parts else next(iter(tables.values()), None)
+    instances = (
+        StoredInstances(parts, summary.parts, target=target)
+        if summary.parts
+        else next(iter(tables.values()), None)
+    )
     return _joined(bags, instances, summary.provenance, str(parts))
 
 

@@ -20,6 +20,7 @@ from miue.distributions import PredictiveDistribution
 from miue.predictions.decode import read_distribution, read_flagged, read_scores
 from miue.predictions.parts import FIX, Part, check_part
 from miue.predictions.table import PredictionTable, parameter_columns, uncertainty_column
+from miue.targets import Target
 
 LOGICAL = ("is_ood", "ood_set", "flagged")
 KNOWN = ("label", *LOGICAL)
@@ -49,6 +50,7 @@ class StoredInstances(PredictionTable):
         spans: the rows of the bags to read, in their order; of all if None.
         flag: adds flags to the instances that are read; None to leave them as they are.
         checked: files of parts that are known to be whole, to which those that are read are added.
+        target: what labels mean where they are more than classes.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class StoredInstances(PredictionTable):
         spans: Sequence[Span] | None = None,
         flag: Callable[[PredictionTable], PredictionTable] | None = None,
         checked: set[str] | None = None,
+        target: Target | None = None,
     ) -> None:
         listed = tuple(span for part in parts for span in _spans(part)) if spans is None else tuple(spans)
         known = set() if checked is None else checked
@@ -67,6 +70,7 @@ class StoredInstances(PredictionTable):
             ("_spans", listed),
             ("_flag", flag),
             ("_checked", known),
+            ("target", target),
         ):  # of a frozen dataclass
             object.__setattr__(self, name, value)
 
@@ -173,7 +177,7 @@ class StoredInstances(PredictionTable):
 
     def flagged_by(self, flag: Callable[[PredictionTable], PredictionTable]) -> StoredInstances:
         """Return the instances with flags, which are computed as parts are read."""
-        return StoredInstances(self._folder, self._listed, self._spans, flag, self._checked)
+        return StoredInstances(self._folder, self._listed, self._spans, flag, self._checked, self.target)
 
     def _spans_of_files(self) -> Iterator[list[Span]]:
         """Yield the rows to read of each file, in order."""
@@ -181,7 +185,7 @@ class StoredInstances(PredictionTable):
             yield list(spans)
 
     def _of_spans(self, spans: Sequence[Span]) -> StoredInstances:
-        return StoredInstances(self._folder, self._listed, spans, self._flag, self._checked)
+        return StoredInstances(self._folder, self._listed, spans, self._flag, self._checked, self.target)
 
     def _read(
         self,
@@ -194,7 +198,7 @@ class StoredInstances(PredictionTable):
         path, read = self._rows(spans, wanted)
         with reading_table(path, FIX):
             ids = np.repeat(np.array([span.bag for span in spans], object), [s.end - s.start for s in spans])
-            table = _to_table(read, str(path), ids)
+            table = _to_table(read, str(path), ids, self.target)
         return self._flag(table) if self._flag is not None and flag else table
 
     def _rows(self, spans: Sequence[Span], wanted: Callable[[str], bool]) -> tuple[Path, Any]:
@@ -227,7 +231,7 @@ def _spans(part: Part) -> Iterator[Span]:
         start += rows
 
 
-def _to_table(read: Any, name: str, bag_ids: np.ndarray) -> PredictionTable:
+def _to_table(read: Any, name: str, bag_ids: np.ndarray, target: Target | None) -> PredictionTable:
     """Return the rows of a part as predictions."""
     columns = {column: _array(read.column(column)) for column in read.column_names if column not in LOGICAL}
     distribution = read_distribution(columns, name)
@@ -255,6 +259,7 @@ def _to_table(read: Any, name: str, bag_ids: np.ndarray) -> PredictionTable:
         scores=read_scores(columns, name, distribution),
         coords=read_coords(columns["x"], columns["y"], name) if {"x", "y"} <= set(columns) else None,
         flagged=read_flagged(read.column("flagged").to_numpy(), name) if "flagged" in read.column_names else None,
+        target=target,
     )
 
 

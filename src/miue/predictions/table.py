@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
 
-from miue.bags import Coords, GroupedRows, ItemColumns, Labels, OodFlags
+from miue.bags import Coords, GroupedRows, ItemColumns, Labels, OodFlags, Outcomes
 from miue.bags.rows import plain_values
 from miue.common.errors import ConfigError, DataError, first_few, import_extra, unknown_name
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.distributions import MEASURES, Dirichlet, Draws, Measure, PredictiveDistribution, applicable_measures
 from miue.predictions.decisions import Decisions
+from miue.targets import Target
 
 SCORE_PREFIX = "score_"
 OTHER_NAMES = ("probability", "posterior_probability")
@@ -44,6 +45,8 @@ class PredictionTable(PrintsAsTable):
         training_parts: "train" or "validation" of a bag that the model was so made with, or another bag of its
             patient, "" of others; None where the model does not know its training bags.
         flagged: whether each instance is flagged, where a calibration of instances was applied.
+        outcomes: numbers that the labels are intervals of, of a target that has them; else None.
+        target: what labels mean where they are more than classes.
     """
 
     distribution: PredictiveDistribution
@@ -59,6 +62,8 @@ class PredictionTable(PrintsAsTable):
     patch_sizes: Int64[np.ndarray, "n"] | None = None
     training_parts: np.ndarray | None = None
     flagged: Bool[np.ndarray, "n"] | None = None
+    outcomes: Outcomes | None = None
+    target: Target | None = None
 
     made_by: ClassVar[str] = "pass those of bags or of instances: predictions.bags, predictions.instances"
 
@@ -91,6 +96,20 @@ class PredictionTable(PrintsAsTable):
         parts = self.training_parts
         return np.zeros(len(self), bool) if parts is None else np.asarray(parts == "train")
 
+    def refuse_numbers(self, purpose: str) -> None:
+        """Raise where labels are numbers, of which no prediction is right or wrong.
+
+        Args:
+            purpose: what needs classes, such as "a report".
+
+        Raises:
+            DataError: they are.
+        """
+        target = self.head.target
+        if target is not None and target.is_numeric:
+            fix = "evaluate the predictions; each has its interval or its risk in bags.csv"
+            raise DataError(item=purpose, wanted="labels that are classes", got=target.kind, fix=fix)
+
     def refuse_training_bags(self, purpose: str, fix: str) -> None:
         """Raise where the model was trained on some of these bags, or on others of their patients.
 
@@ -114,7 +133,34 @@ class PredictionTable(PrintsAsTable):
     @property
     def columns(self) -> ItemColumns:
         """What is known of each item beside its prediction."""
-        return ItemColumns(self.labels, self.is_ood, self.ood_sets, self.patients, self.coords, self.patch_sizes)
+        return ItemColumns(
+            self.labels,
+            self.is_ood,
+            self.ood_sets,
+            self.patients,
+            self.coords,
+            self.patch_sizes,
+            self.outcomes,
+        )
+
+    def predicted_values(self) -> dict[str, Float64[np.ndarray, "n"]]:
+        """Return what the distributions say of the label, by names of columns; nothing where it is a class."""
+        if self.target is None:
+            return {}
+        found = self.distribution
+        concentration = found.alpha.sum(1).numpy() if isinstance(found, Dirichlet) else None
+        return self.target.columns(self.probabilities, concentration)
+
+    def target_metrics(self) -> dict[str, float | None]:
+        """Return how good the predictions of labeled items are by the metrics of their target, None if undefined.
+
+        Nothing where labels are classes, or no item has a label.
+        """
+        rows = np.flatnonzero(self.judged)
+        if self.target is None or not len(rows):
+            return {}
+        known = Outcomes.of(self.labels.values[rows]) if self.outcomes is None else self.outcomes[rows]
+        return self.target.metrics(self.probabilities[rows], known.values, known.observed)
 
     def uncertainties(self) -> dict[str, Float64[np.ndarray, "n"]]:
         """Return every measure and extra score by name, higher where less certain."""
@@ -254,6 +300,7 @@ class PredictionTable(PrintsAsTable):
             instance=np.concatenate(numbers) if len(numbers) == len(tables) else None,
             scores={name: np.concatenate([table.scores[name] for table in tables]) for name in first.scores},
             flagged=np.concatenate(flags) if len(flags) == len(tables) else None,
+            target=first.target,
             **ItemColumns.concatenate([table.columns for table in tables]).columns(),
         )
 
@@ -271,6 +318,7 @@ class PredictionTable(PrintsAsTable):
             decisions=None if self.decisions is None else self.decisions.subset(rows),
             training_parts=None if self.training_parts is None else self.training_parts[rows],
             flagged=None if self.flagged is None else self.flagged[rows],
+            target=self.target,
             **self.columns.subset(rows).columns(),
         )
 
@@ -302,6 +350,11 @@ class PredictionTable(PrintsAsTable):
         if self.training_parts is not None and any(self.training_parts):
             columns["training_part"] = pa.array(self.training_parts, pa.string())
         columns |= self.known_columns()
+        if self.outcomes is not None:
+            columns["outcome"] = pa.array(self.outcomes.values, mask=~self.outcomes.known)
+            columns["observed"] = pa.array(self.outcomes.observed, mask=~self.outcomes.known)
+        if self.target is not None:
+            columns |= self.predicted_values()
         if dirichlet:
             columns |= parameter_columns(self.distribution)
         for c, probability in enumerate(self.probabilities.T):

@@ -82,6 +82,8 @@ def write_report(
         StorageError: the file cannot be written.
     """
     sources = _check_sources(sources)
+    for _, one in sources:
+        one.bags.refuse_numbers("a report")
     if store is not None:
         check_dataset(store, "store")
     if names and len(names) != len(sources):

@@ -31,6 +31,20 @@ class LoadSettings(Settings):
     )
     label_column: str | None = Field(default=None, description="Column of the label, if not recognized.")
     id_column: str | None = Field(default=None, description="Column of the bag's name, if not recognized.")
+    task: Literal["class", "ordinal", "regression", "survival"] = Field(
+        default="class",
+        description="What labels are: classes; grades in order (--classes); numbers; or times, with an event or "
+        "without.",
+    )
+    time_column: str | None = Field(default=None, description="Column of the time, of task survival.")
+    event_column: str | None = Field(
+        default=None, description="Column of the event, of task survival: 1, or 0 where observation ended."
+    )
+    intervals: int | None = Field(
+        default=None,
+        ge=2,
+        description="Intervals of a number or time to predict; by default 2 to 10 by the number of labels.",
+    )
     patient_column: str | None = Field(
         default=None, description="Column of the patient (case_id, patient_id, PATIENT), if not recognized."
     )
@@ -98,7 +112,12 @@ class LoadSettings(Settings):
     @property
     def named_columns(self) -> dict[str, str]:
         """The columns that are named, by what they mean."""
-        named = {"bag_id": self.id_column, "label": self.label_column, "patient": self.patient_column}
+        named = {
+            "bag_id": self.id_column,
+            "label": self.time_column or self.label_column,
+            "event": self.event_column,
+            "patient": self.patient_column,
+        }
         return {meaning: name for meaning, name in named.items() if name is not None} | self.columns
 
 

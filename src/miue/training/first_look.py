@@ -136,7 +136,9 @@ def _one_by_one(batch: BagBatch) -> Iterator[BagBatch]:
     sizes = batch.segments.sizes.tolist()
     for row, instances in enumerate(batch.instances.split(sizes)):
         segments = Segments.of(sizes[row]).to(instances.device)
-        yield BagBatch(instances, segments, batch.labels[row : row + 1], batch.labeled[row : row + 1])
+        one = slice(row, row + 1)
+        observed = None if batch.observed is None else batch.observed[one]
+        yield BagBatch(instances, segments, batch.labels[one], batch.labeled[one], observed=observed)
 
 
 def _check_gradient(method: Method, logits: Float[Tensor, "b C"]) -> None:

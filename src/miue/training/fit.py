@@ -124,7 +124,7 @@ def _fit_at_once(
     sums = EpochSums(validation_weights(validation, config))
     with torch.no_grad(), evaluated_on(torch_device("cpu"), method):
         for batch in ordered_batches(validation, BATCH_INSTANCES):
-            sums.add_validation(method.bag_log_probabilities(batch), batch.labels)
+            sums.add_validation(method.bag_log_probabilities(batch), batch)
     sums.add_update(0.0)
     criterion = sums.values(0, "check the features")["criterion"]
     return TrainingSummary(0, 0, criterion)

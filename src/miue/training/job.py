@@ -82,7 +82,13 @@ class Job:
 
     @cached_property
     def _sets(self) -> tuple[BagDataset, BagDataset]:
-        return training_sets(self.bags, self.held_out, self.recipe.training_config(self.bags))
+        train, held_out = training_sets(self.bags, self.held_out, self.recipe.training_config(self.bags))
+        kind = self.bags.target
+        if kind is None or not kind.is_numeric:
+            return train, held_out
+        fitted = train.with_intervals(type(kind), len(kind.class_names))  # of bags that are learned from alone
+        assert fitted.target is not None
+        return fitted, fitted if held_out is train else held_out.with_target(fitted.target)
 
     @property
     def train(self) -> BagDataset:
@@ -102,7 +108,9 @@ class Job:
     @cached_property
     def model_config(self) -> ModelConfig:
         """What the model is made of."""
-        return self.recipe.model_config(self.bags.instance_shape)
+        kind = self.bags.target
+        is_numeric = kind is not None and kind.is_numeric
+        return self.recipe.model_config(self.bags.instance_shape, has_background=not is_numeric)
 
     @cached_property
     def training_config(self) -> TrainingConfig:
@@ -117,7 +125,8 @@ class Job:
     @cached_property
     def contract(self) -> DataContract:
         """What bags the model takes."""
-        return DataContract.of(self.bags)
+        target = self.train.target
+        return DataContract.of(self.bags if target is None else self.bags.with_target(target))
 
     @property
     def is_own(self) -> bool:

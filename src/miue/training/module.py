@@ -7,7 +7,7 @@ from typing import Any
 import lightning.pytorch as pl
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Float64
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
@@ -42,12 +42,11 @@ class EpochSums:
         self.loss += share * loss
         self.updates += 1
 
-    def add_validation(self, log_probabilities: Float[Tensor, "B C"], labels: Int64[Tensor, "B"]) -> None:
-        """Add NLL and errors of labeled bags."""
-        picked = log_probabilities.gather(1, labels.unsqueeze(1)).squeeze(1)
-        wrong = log_probabilities.argmax(1) != labels
-        weights = self.class_weights[labels.cpu()]
-        self.nll -= float((weights * in_double(picked).cpu()).sum())
+    def add_validation(self, log_probabilities: Float[Tensor, "B C"], batch: BagBatch) -> None:
+        """Add NLL of labeled bags, and errors; an interval of numbers that is not the label's is no error."""
+        wrong = (log_probabilities.argmax(1) != batch.labels) & (batch.observed is None)
+        weights = self.class_weights[batch.labels.cpu()]
+        self.nll -= float((weights * in_double(batch.log_likelihood(log_probabilities)).cpu()).sum())
         self.errors += float(weights[wrong.cpu()].sum())
         self.bags += float(weights.sum())
 
@@ -114,7 +113,12 @@ def validation_weights(bags: BagDataset, config: TrainingConfig) -> Float64[np.n
 
 
 def constant_criterion(bags: BagDataset, config: TrainingConfig) -> float | None:
-    """Return entropy and error rate of the class shares, as the criterion counts them; None with one class."""
+    """Return entropy and error rate of the class shares, as the criterion counts them.
+
+    None with one class, or where labels are numbers.
+    """
+    if bags.outcomes is not None:
+        return None
     counts = bags.labels.counts(bags.num_classes) * validation_weights(bags, config)
     shares = counts[counts > 0] / counts.sum()
     return float(-(shares * np.log(shares)).sum() + 1 - shares.max()) if len(shares) > 1 else None
@@ -206,7 +210,7 @@ class TrainingModule(pl.LightningModule):
         method, bags = self.method, batch.segments.num_bags
         with noting_when(lambda: f"in validation, for {batch.segments.in_words()}"):
             found = check_log_probabilities(method, method.network, method.bag_log_probabilities(batch), bags)
-        self._sums.add_validation(found, batch.labels)
+        self._sums.add_validation(found, batch)
 
     def on_validation_epoch_end(self) -> None:
         """Log the values of the epoch under its number; early stopping and the schedule watch the criterion."""

@@ -7,9 +7,11 @@ import numpy as np
 from miue.bags import BagDataset, count_units, group_by_patient, hold_out
 from miue.bags.classes import names_or_numbers
 from miue.bags.frames import check_feature_order
-from miue.common.errors import DataError, first_few
+from miue.common.errors import ConfigError, DataError, first_few
+from miue.common.returned import class_name
 from miue.common.text import plural
 from miue.io import check_patients
+from miue.methods import Method
 from miue.model import TrainingBags
 from miue.settings import TrainingConfig
 
@@ -84,6 +86,22 @@ def check_labels(bags: BagDataset, what: str, *, classes_wanted: int) -> None:
             got=f"no bag of class {gap}, and {first_few(list(map(str, classes)))}",
             fix="number the classes from 0 on, or pass class_names",
         )
+
+
+def check_censoring(method: Method, bags: BagDataset) -> None:
+    """Raise where labels are lower bounds, which a method does not learn from.
+
+    Raises:
+        ConfigError: such a method.
+    """
+    if bags.outcomes is None or bags.outcomes.observed.all() or method.takes_censoring:
+        return
+    raise ConfigError(
+        item=f"method {class_name(method)!r}",
+        wanted="one that learns from times without an event",
+        got=plural(int((~bags.outcomes.observed).sum()), "such time"),
+        fix="choose 'softmax', 'deep-ensemble', 'mc-dropout', 'sngp' or 'laplace'",
+    )
 
 
 def check_instance_classes(bags: BagDataset, count: int) -> None:

@@ -61,6 +61,7 @@ from miue.training.run_folder import (
     open_run,
     write_model,
 )
+from miue.training.sets import check_censoring
 from miue.training.trackers import check_trackers
 
 HOLD_OUT = "to hold out a share of the bags, pass settings={'validation_fraction': 0.2}"
@@ -141,6 +142,7 @@ def train_job(job: Job, run: Run, *, if_exists: IfExists = "refuse") -> Model:
         raise repeated(f"bag {twice!r}", "each bag once", job.bags.ids.count(twice), fix)
     job.check()
     method = build_method(job.model_config, job.contract, job.training_config.seed)
+    check_censoring(method, job.train)
     if job.initial is not None:
         job.initial.fitting(method)
     folder, settings, description = run.folder, run.settings, job.description(run.settings.trainer_options)

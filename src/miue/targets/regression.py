@@ -1,0 +1,120 @@
+"""Numbers: a distribution over intervals of equal shares of the training labels."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+
+from miue.common.errors import DataError
+from miue.common.text import plural
+from miue.targets.base import Probabilities, Target, inner_edges, interval_names
+
+INTERVAL = 0.9
+"""Probability of the interval that is written and evaluated."""
+
+
+class Regression(Target):
+    """A number, predicted as a distribution over intervals: every method, network and measure of classes serves.
+
+    The mean over an interval's training labels stands for it. Of a Dirichlet, the variance of the mean is
+    Var(c) / (Σ alpha + 1), c being these means: the epistemic part of the variance.
+
+    Reference: Imani & White 2018, "Improving Regression Performance with Distributional Losses".
+
+    Attributes:
+        edges: between the intervals.
+        means: of the training labels in each interval.
+        variances: of the training labels in each interval.
+        low, high: least and highest training label.
+    """
+
+    kind: Literal["regression"] = "regression"
+    edges: tuple[float, ...]
+    means: tuple[float, ...]
+    variances: tuple[float, ...]
+    low: float
+    high: float
+    has_censoring: ClassVar[bool] = False
+
+    @classmethod
+    def fit(cls, values: Float64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"], classes: int) -> Regression:
+        """Return the intervals of some labels."""
+        edges = inner_edges(values, classes)
+        if not edges:
+            wanted, fix = "numbers of at least two values", "give labels that differ, or choose another column"
+            raise DataError(
+                item="the labels", wanted=wanted, got=f"{plural(len(values), 'label')} of one value", fix=fix
+            )
+        of = np.searchsorted(edges, values, side="right")
+        parts = [values[of == number] for number in range(len(edges) + 1)]
+        return cls(
+            edges=edges,
+            means=tuple(float(part.mean()) for part in parts),
+            variances=tuple(float(part.var()) for part in parts),
+            low=float(values.min()),
+            high=float(values.max()),
+        )
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The intervals."""
+        return interval_names(self.edges)
+
+    def classes_of(self, values: Float64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
+        """Return the interval of each number; those outside the training labels are in the first or the last."""
+        return np.searchsorted(self.edges, values, side="right").astype(np.int64)
+
+    def columns(
+        self, probabilities: Probabilities, concentration: Float64[np.ndarray, "n"] | None
+    ) -> dict[str, Float64[np.ndarray, "n"]]:
+        """Return mean, standard deviation, of a Dirichlet its epistemic part, and the 90 % interval."""
+        means = np.array(self.means)
+        value = probabilities @ means
+        between = (probabilities @ means**2 - value**2).clip(0)
+        found = {"value": value, "std": np.sqrt(between + probabilities @ np.array(self.variances))}
+        if concentration is not None:
+            found["epistemic_std"] = np.sqrt(between / (concentration + 1))
+        tail = (1 - INTERVAL) / 2
+        return found | {"low": self.quantile(probabilities, tail), "high": self.quantile(probabilities, 1 - tail)}
+
+    def quantile(self, probabilities: Probabilities, level: float) -> Float64[np.ndarray, "n"]:
+        """Return the number below which a share ``level`` of the distribution lies, even within an interval."""
+        return interpolated(probabilities, np.array([self.low, *self.edges, self.high]), level)
+
+    def metrics(
+        self, probabilities: Probabilities, values: Float64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]
+    ) -> dict[str, float | None]:
+        """Return MAE and RMSE of the mean, R², and share of labels in the 90 % interval with its mean width."""
+        found = self.columns(probabilities, None)
+        errors = values - found["value"]
+        spread = float(((values - values.mean()) ** 2).mean())
+        return {
+            "mae": float(np.abs(errors).mean()),
+            "rmse": float(np.sqrt((errors**2).mean())),
+            "r2": 1 - float((errors**2).mean()) / spread if spread > 0 else None,
+            "coverage": float(((found["low"] <= values) & (values <= found["high"])).mean()),
+            "width": float((found["high"] - found["low"]).mean()),
+        }
+
+
+def interpolated(
+    probabilities: Probabilities, ends: Float64[np.ndarray, "ends"], level: float
+) -> Float64[np.ndarray, "n"]:
+    """Return where a distribution function that is linear between ``ends`` reaches ``level``; the last end else.
+
+    Args:
+        probabilities: of the intervals between the ends, and perhaps one more beyond the last.
+        ends: of the intervals, ascending.
+        level: from 0 to 1.
+
+    >>> interpolated(np.array([[0.5, 0.5], [0.25, 0.75]]), np.array([0.0, 1.0, 3.0]), 0.5).round(3).tolist()
+    [1.0, 1.667]
+    """
+    cumulated = np.concatenate([np.zeros((len(probabilities), 1)), probabilities.cumsum(1)], 1)[:, : len(ends)]
+    number = np.minimum((cumulated[:, 1:] < level - 1e-12).sum(1), len(ends) - 2)
+    rows = np.arange(len(probabilities))
+    before, inside = cumulated[rows, number], probabilities[rows, number]
+    share = np.where(inside > 0, (level - before) / np.where(inside > 0, inside, 1), 1.0).clip(0, 1)
+    return ends[number] + share * (ends[number + 1] - ends[number])

@@ -1,0 +1,289 @@
+"""Labels that are grades, numbers or times: what they mean, how they are learned, and how good predictions are."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from commands import fail, run
+from sklearn.metrics import cohen_kappa_score, r2_score
+
+import miue
+from miue.bags import BagBatch, BagDataset, Outcomes, Segments
+from miue.common.errors import ConfigError, DataError
+from miue.targets import TARGETS, Ordinal, Regression, Survival, concordance
+from miue.targets.survival import UncensoredShare
+
+QUICK: dict[str, Any] = {"progress": False, "settings": {"max_epochs": 3, "device": "cpu"}}
+
+
+def made_bags(count: int = 90, seed: int = 0) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return bags of features, and a number for each that their highest first feature says."""
+    generator = np.random.default_rng(seed)
+    bags = [generator.normal(size=(size, 4)).astype(np.float32) for size in generator.integers(2, 6, count)]
+    return bags, np.array([float(bag[:, 0].max()) for bag in bags])
+
+
+def numbers() -> BagDataset:
+    bags, values = made_bags()
+    return BagDataset.from_arrays(bags).with_outcomes(values)
+
+
+def times(seed: int = 0) -> BagDataset:
+    bags, values = made_bags(seed=seed)
+    ends = np.random.default_rng(seed).exponential(3, len(bags))
+    events = np.exp(-values)
+    return BagDataset.from_arrays(bags).with_outcomes(np.minimum(events, ends), events <= ends, task="survival")
+
+
+@pytest.fixture
+def p() -> np.ndarray:
+    return np.random.default_rng(1).dirichlet(np.ones(4), 60)
+
+
+def test_kappa_and_absolute_error_of_grades_are_those_of_the_median_grade(p: np.ndarray) -> None:
+    labels = np.random.default_rng(2).integers(0, 4, 60)
+    found = Ordinal(grades=("a", "b", "c", "d")).metrics(p, labels.astype(float), np.ones(60, bool))
+    median = np.array([next(k for k in range(4) if row[: k + 1].sum() >= 0.5) for row in p])
+    assert found["kappa"] == pytest.approx(cohen_kappa_score(labels, median, weights="quadratic"))
+    assert found["mae"] == pytest.approx(np.abs(labels - median).mean())
+
+
+def test_a_number_is_the_mean_of_its_distribution_and_its_interval_has_the_stated_probability(
+    p: np.ndarray,
+) -> None:
+    values = np.random.default_rng(3).normal(size=200)
+    target = Regression.fit(values, np.ones(200, bool), 4)
+    assert np.bincount(target.classes_of(values)).tolist() == [50] * 4
+    assert [values[target.classes_of(values) == k].mean() for k in range(4)] == pytest.approx(target.means)
+    found = target.columns(p, None)
+    ends = np.array([target.low, *target.edges, target.high])
+    for row in range(5):  # draws of the distribution that is even within its intervals
+        draws = np.random.default_rng(row).choice(4, 40_000, p=p[row])
+        even = ends[draws] + np.random.default_rng(9).random(40_000) * np.diff(ends)[draws]
+        assert ((found["low"][row] <= even) & (even <= found["high"][row])).mean() == pytest.approx(0.9, abs=0.01)
+        mean, variance = p[row] @ target.means, p[row] @ (np.array(target.variances) + np.array(target.means) ** 2)
+        assert found["value"][row] == pytest.approx(mean)
+        assert found["std"][row] ** 2 == pytest.approx(variance - mean**2)
+    labels = values[:60]
+    assert target.metrics(p, labels, np.ones(60, bool))["r2"] == pytest.approx(r2_score(labels, found["value"]))
+
+
+def test_the_epistemic_deviation_of_a_dirichlet_is_that_of_the_mean_over_its_draws() -> None:
+    target = Regression.fit(np.arange(40.0), np.ones(40, bool), 4)
+    alpha = np.array([3.0, 1.5, 1.0, 6.0])
+    means = np.random.default_rng(0).dirichlet(alpha, 400_000) @ target.means
+    found = target.columns(alpha[None] / alpha.sum(), np.array([alpha.sum()]))
+    assert found["epistemic_std"][0] == pytest.approx(means.std(), rel=5e-3)
+
+
+def test_concordance_counts_pairs_whose_order_is_known() -> None:
+    generator = np.random.default_rng(0)
+    risk, values = generator.integers(0, 5, 40).astype(float), generator.integers(1, 9, 40).astype(float)
+    observed = generator.random(40) < 0.6
+    right = total = 0.0
+    for i in range(40):
+        for j in range(40):
+            if observed[i] and (values[j] > values[i] or (values[j] == values[i] and not observed[j])):
+                total += 1
+                right += (risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j])
+    assert concordance(risk, values, observed, np.ones(40)) == pytest.approx(right / total)
+    assert concordance(risk, values, np.zeros(40, bool), np.ones(40)) is None
+
+
+def test_the_share_that_is_not_censored_is_the_product_limit() -> None:
+    values, observed = np.array([1.0, 2, 2, 3, 4]), np.array([True, False, True, False, True])
+    share = UncensoredShare(values, observed)  # at 2 three are at risk after the event, at 3 two
+    assert share(np.array([2.0, 3.0]), before=True).tolist() == pytest.approx([1, 2 / 3])
+    assert share(np.array([2.0, 3.5]), before=False).tolist() == pytest.approx([2 / 3, 1 / 3])
+
+
+def test_without_censoring_both_concordances_agree_and_the_brier_score_is_plain(p: np.ndarray) -> None:
+    values = np.random.default_rng(5).exponential(2, 60)
+    target = Survival.fit(values, np.ones(60, bool), 4)
+    found = target.metrics(p, values, np.ones(60, bool))
+    assert found["c_index"] == pytest.approx(found["c_index_uno"])
+    later = 1 - p.cumsum(1)[:, :-1]
+    plain = np.mean([((values >= edge) - later[:, k]) ** 2 for k, edge in enumerate(target.edges)])
+    assert found["integrated_brier"] == pytest.approx(plain)
+
+
+@pytest.mark.long
+def test_the_truth_has_the_best_brier_score_whatever_the_censoring() -> None:
+    generator, scores = np.random.default_rng(0), {0.7: [], 1.0: [], 1.4: []}
+    for _ in range(60):
+        rate = generator.uniform(0.3, 2, 400)
+        events, ends = generator.exponential(1 / rate), generator.exponential(1.5, 400)
+        values, observed = np.minimum(events, ends), events <= ends
+        target = Survival.fit(values, observed, 5)
+        for factor, found in scores.items():
+            later = np.exp(-factor * rate[:, None] * np.array(target.edges))
+            p = -np.diff(np.hstack([np.ones((400, 1)), later, np.zeros((400, 1))]))
+            found.append(target.metrics(p, values, observed)["integrated_brier"])
+    means = {factor: np.mean(found) for factor, found in scores.items()}
+    assert min(means, key=means.get) == 1.0  # type: ignore[arg-type]
+
+
+def test_the_likelihood_of_a_time_without_an_event_is_that_of_its_interval_and_later_ones() -> None:
+    logits = torch.randn(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    labels, observed = torch.tensor([1, 1, 0]), torch.tensor([True, False, False])
+    batch = BagBatch(torch.zeros(3, 1), Segments.of(1, 1, 1), labels, observed, observed=observed)
+    p = logits.softmax(1)
+    wanted = [p[0, 1].log(), p[1, 1:].sum().log(), torch.zeros((), dtype=torch.float64)]
+    found = batch.log_likelihood(logits.log_softmax(1))
+    torch.testing.assert_close(found, torch.stack(wanted))
+    assert torch.autograd.gradcheck(lambda x: batch.log_likelihood(x.log_softmax(1)), (logits,))
+
+
+@pytest.mark.parametrize("method", ["softmax", "mirel"])
+def test_a_number_is_trained_predicted_saved_and_evaluated(tmp_path: Path, method: str) -> None:
+    bags = numbers()
+    model = miue.train(bags.subset(np.arange(60)), method=method, **QUICK)
+    assert "method.background" not in model.config.options() or model.config.options()["method.background"] is None
+    model.save(tmp_path / "model")
+    predictions = miue.Model.load(tmp_path / "model").predict(bags.subset(np.arange(60, 90)))
+    predictions.save(tmp_path / "predictions")
+    read = miue.read_predictions(tmp_path / "predictions")
+    np.testing.assert_array_equal(read.bags.outcomes, bags.outcomes[60:])  # type: ignore[index]
+    found = miue.evaluate(read).bags.metrics
+    assert set(found) == {"nll", "mae", "rmse", "r2", "coverage", "width"}
+    value = read.bags.to_frame()["value"].to_numpy()
+    assert found["mae"].value == pytest.approx(np.abs(value - np.asarray(read.bags.outcomes)).mean())
+    assert "accuracy" not in str(miue.evaluate(read)).lower()
+
+
+def test_intervals_are_of_the_bags_that_are_learned_from_alone() -> None:
+    bags = numbers()
+    model = miue.train(bags.subset(np.arange(60)), validation=bags.subset(np.arange(60, 90)), **QUICK)
+    target = model.contract.target
+    assert isinstance(target, Regression)
+    learned = np.asarray(bags.outcomes)[:60]
+    assert (target.low, target.high) == (learned.min(), learned.max())
+
+
+@pytest.mark.parametrize("method", ["softmax", "mc-dropout"])
+def test_times_with_and_without_events_are_learned_from(method: str) -> None:
+    bags = times()
+    settings = {"max_epochs": 40, "device": "cpu", "learning_rate": 1e-3, "validation_fraction": 0.0}
+    model = miue.train(bags, method=method, progress=False, settings=settings)
+    found = model.predict(times(1)).bags.target_metrics()
+    assert (found["c_index"] or 0) > 0.7
+    assert set(found) == {"nll", "c_index", "c_index_uno", "integrated_brier"}
+
+
+def test_a_method_that_does_not_learn_from_censored_times_is_refused() -> None:
+    with pytest.raises(ConfigError, match="MIREL"):
+        miue.train(times(), method="mirel", **QUICK)
+
+
+def test_what_needs_classes_refuses_numbers(tmp_path: Path) -> None:
+    bags = numbers()
+    predictions = miue.train(bags, **QUICK).predict(bags)
+    for call in (
+        lambda: miue.calibrate(predictions),
+        lambda: miue.write_report(tmp_path / "r.html", [("", predictions)]),
+    ):
+        with pytest.raises(DataError, match="regression"):
+            call()
+
+
+def test_a_store_keeps_outcomes_and_their_target(tmp_path: Path) -> None:
+    bags = times()
+    miue.write_store(tmp_path / "store", bags)
+    read = miue.load_bags(tmp_path / "store").bags
+    assert read.target == bags.target and read.class_names == bags.class_names
+    assert read.outcomes is not None and bags.outcomes is not None
+    for name in ("values", "known", "observed"):
+        np.testing.assert_array_equal(getattr(read.outcomes, name), getattr(bags.outcomes, name))
+
+
+def written(tmp_path: Path, rows: dict[str, list[Any]]) -> list[str | Path]:
+    """Write a folder of features and a table of labels, and return how a command reads them."""
+    bags, _ = made_bags(len(next(iter(rows.values()))))
+    (tmp_path / "features").mkdir()
+    for number, bag in enumerate(bags):
+        np.save(tmp_path / "features" / f"s{number}.npy", bag)
+    with (tmp_path / "labels.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["slide_id", *rows])
+        table.writerows([f"s{number}", *cells] for number, cells in enumerate(zip(*rows.values(), strict=True)))
+    return [tmp_path / "features", "--labels", tmp_path / "labels.csv"]
+
+
+TASKS = {
+    "regression": (["--label-column", "age"], "mae"),
+    "survival": (["--time-column", "months", "--event-column", "dead", "--method", "softmax"], "c_index"),
+    "ordinal": (["--label-column", "grade", "--classes", "low,middle,high"], "kappa"),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("task", TASKS)
+def test_each_task_runs_from_folder_to_evaluation(tmp_path: Path, task: str) -> None:
+    _, values = made_bags(60)
+    generator = np.random.default_rng(0)
+    rows = {
+        "age": [f"{value * 10 + 50:.1f}" for value in values],
+        "months": [f"{value:.2f}" for value in generator.exponential(9, 60)],
+        "dead": generator.integers(0, 2, 60).tolist(),
+        "grade": [("low", "middle", "high")[int(value > 1) + int(value > 1.7)] for value in values],
+    }
+    named, metric = TASKS[task]
+    given = [*written(tmp_path, rows), "--task", task, *named]
+    loaded = [one for one in given if one not in ("--method", "softmax")]
+    run("train", *given, "--out", tmp_path / "run", "--set", "max_epochs=2", "--quiet")
+    run("predict", tmp_path / "run", *loaded, "--out", tmp_path / "out", "--part", "all", "--quiet")
+    found = json.loads(run("evaluate", tmp_path / "out", "--json", "--allow-training-bags"))
+    assert found["bags"]["metrics"][metric] is not None
+    run("cross-validate", *given, "--out", tmp_path / "cv", "--set", "max_epochs=1", "--folds", "3", "--quiet")
+    with (tmp_path / "cv" / "summary.csv").open() as file:
+        assert metric in {row["metric"] for row in csv.DictReader(file)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "named", "wanted"),
+    [
+        ({"age": ["50", "61 years", "3"]}, ["--task", "regression"], "61 years"),
+        ({"age": ["50", "50", "50"]}, ["--task", "regression"], "of one value"),
+        ({"t": ["1", "-2", "3"], "e": ["1", "1", "1"]}, [*("--task", "survival", "--event-column", "e")], "-2"),
+        (
+            {"t": ["1", "2", "3"], "e": ["1", "dead", "1"]},
+            [*("--task", "survival", "--event-column", "e")],
+            "dead",
+        ),
+        (
+            {"t": ["1", "2", "3"], "e": ["0", "0", "0"]},
+            [*("--task", "survival", "--event-column", "e")],
+            "0 events",
+        ),
+        (
+            {"t": ["1", "2", "3"], "e": ["1", "", "0"]},
+            [*("--task", "survival", "--event-column", "e")],
+            "empty cell",
+        ),
+        ({"t": ["1", "2", "3"]}, ["--task", "survival"], "column of events"),
+        ({"t": ["1", "2", "3"]}, ["--task", "survival", "--event-column", "e"], "event column 'e'"),
+        ({"g": ["low", "high", "worst"]}, ["--task", "ordinal", "--classes", "low,high"], "worst"),
+    ],
+)
+def test_labels_that_are_none_of_a_task_are_named(
+    tmp_path: Path, rows: dict[str, list[str]], named: list[str], wanted: str
+) -> None:
+    assert wanted in fail("train", *written(tmp_path, rows), *named, "--out", tmp_path / "run")
+
+
+def test_outcomes_are_one_finite_number_for_each_bag() -> None:
+    bags = BagDataset.from_arrays(made_bags(3)[0])
+    with pytest.raises(DataError, match="one for each bag"):
+        bags.with_outcomes([1.0, 2.0])
+    with pytest.raises(DataError, match="infinity"):
+        bags.with_outcomes([1.0, 2.0, np.inf])
+    with pytest.raises(ConfigError, match="ordinal"):
+        bags.with_outcomes([1.0, 2.0, 3.0], task="ordinal")
+    assert list(Outcomes.of([1.0, None])) == [1.0, None]
+    assert all(kind.model_fields["kind"].default == name for name, kind in TARGETS.items())

@@ -115,7 +115,8 @@ def test_without_censoring_both_concordances_agree_and_the_brier_score_is_plain(
 
 @pytest.mark.long
 def test_the_truth_has_the_best_brier_score_whatever_the_censoring() -> None:
-    generator, scores = np.random.default_rng(0), {0.7: [], 1.0: [], 1.4: []}
+    generator = np.random.default_rng(0)
+    scores: dict[float, list[float | None]] = {0.7: [], 1.0: [], 1.4: []}
     for _ in range(60):
         rate = generator.uniform(0.3, 2, 400)
         events, ends = generator.exponential(1 / rate), generator.exponential(1.5, 400)

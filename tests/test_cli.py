@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import made_files
 import numpy as np
 import pytest
 from commands import fail, run
@@ -22,6 +23,7 @@ from miue.cli import app
 from miue.cli.demo import NEXT
 from miue.cli.inspection import description_table
 from miue.common.errors import MiueError
+from miue.io import write_store
 
 RUNNER = CliRunner()
 QUICK = ["--quiet", "--set", "max_epochs=2", "--set", "learning_rate=1e-3"]
@@ -205,6 +207,17 @@ def test_help_loads_nothing_heavy(words: list[str]) -> None:
         [sys.executable, "-c", code + heavy], capture_output=True, text=True, check=False
     ).stdout
     assert "HEAVY []" in output
+
+
+@pytest.mark.parametrize("words", [["slides"], ["slides", "--labels", "labels.csv"], ["store"]])
+def test_inspecting_bags_loads_no_pytorch(tmp_path: Path, words: list[str]) -> None:
+    made_files.slides(tmp_path, patients=4)[0].rename(tmp_path / "slides")
+    write_store(tmp_path / "store", separable_bags(7))
+    argv = ["miue", "inspect", *words, "--json"]
+    code = f"import sys; sys.argv = {argv}\nfrom miue.cli import main\ntry:\n    main()\nfinally:\n    "
+    code += "print('LOADED', [m for m in ('torch', 'miue.model', 'miue.calibration') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert "LOADED []" in done.stdout
 
 
 def test_the_commands_that_the_demo_ends_with_take_their_options() -> None:

@@ -1,10 +1,13 @@
 """Bags: instances in segments, what is known of them, and batches.
 
 Names of bags, classes and columns, and what cells of tables say, are in modules
-of these names.
+of these names. What needs PyTorch is imported where it is first used.
 """
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from miue.bags.arrays import InstanceArray
 from miue.bags.batches import READ_AHEAD, PackedBatches, ordered_batches, read_ahead, shuffled_batches
@@ -20,31 +23,33 @@ from miue.bags.fingerprints import (
     fingerprint_of_facts,
     warn_of_copies,
 )
-from miue.bags.images import (
-    advise_on_shape,
-    augmented,
-    check_augmentation,
-    kind_of_pixels,
-    largest_pixel,
-    rotate_flip,
-)
 from miue.bags.known import Coords, Labels, OodFlags, Outcomes, PartlyKnown
 from miue.bags.rows import GroupedRows
-from miue.bags.segments import (
-    BagBatch,
-    Segments,
-    as_float,
-    per_instance,
-    segment_argmax,
-    segment_logsumexp,
-    segment_max,
-    segment_mean,
-    segment_products,
-    segment_softmax,
-    segment_sum,
-    segment_weighted_sum,
-)
-from miue.bags.statistics import count_statistics, image_statistics
+
+if TYPE_CHECKING:
+    from miue.bags.images import (
+        advise_on_shape,
+        augmented,
+        check_augmentation,
+        kind_of_pixels,
+        largest_pixel,
+        rotate_flip,
+    )
+    from miue.bags.segments import (
+        BagBatch,
+        Segments,
+        as_float,
+        per_instance,
+        segment_argmax,
+        segment_logsumexp,
+        segment_max,
+        segment_mean,
+        segment_products,
+        segment_softmax,
+        segment_sum,
+        segment_weighted_sum,
+    )
+    from miue.bags.statistics import count_statistics, image_statistics
 
 __all__ = [
     "READ_AHEAD",
@@ -95,3 +100,13 @@ __all__ = [
     "shuffled_batches",
     "warn_of_copies",
 ]
+
+_WITH_TORCH = ("segments", "images", "statistics")
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name of a module that loads PyTorch."""
+    for module in _WITH_TORCH if name in __all__ else ():
+        if hasattr(found := import_module(f"miue.bags.{module}"), name):
+            return getattr(found, name)
+    raise AttributeError(f"module 'miue.bags' has no attribute {name!r}")

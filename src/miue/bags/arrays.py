@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from miue.bags.frames import frame_columns, read_columns
 from miue.common.errors import DataError, first_repeated, lacking
 from miue.common.numbers import in_single
+from miue.common.values import is_tensor
 
 BYTES_AT_ONCE = 1 << 27
 """Of the instances that are held where all are read."""
@@ -189,7 +188,9 @@ def check_unmasked(values: Any, item: str) -> None:
 
 def _dense(bag: Any) -> np.ndarray:
     """Return an array, a tensor or a sparse matrix as an array."""
-    if isinstance(bag, Tensor):
+    if is_tensor(bag):
+        import torch
+
         bag = bag.detach().to_dense().cpu()
         array: np.ndarray = (bag.float() if bag.dtype == torch.bfloat16 else bag).numpy()
         return array

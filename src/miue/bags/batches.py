@@ -6,14 +6,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from jaxtyping import Int64
 
 from miue.bags.dataset import BagDataset
-from miue.bags.segments import BagBatch
 from miue.common.seeds import derive_seed
+
+if TYPE_CHECKING:
+    from miue.bags.segments import BagBatch
 
 READ_AHEAD = 2  # batches
 Group = TypeVar("Group")

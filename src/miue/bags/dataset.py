@@ -6,12 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from jaxtyping import Int64
-from torch import Tensor
 
 from miue.bags.arrays import InstanceArray, check_bag
 from miue.bags.cells import is_missing, one_form
@@ -20,11 +18,15 @@ from miue.bags.columns import ItemColumns
 from miue.bags.from_python import fields_of_anndata, fields_of_arrays, fields_of_frame, fields_of_rows
 from miue.bags.known import Coords, Labels, OodFlags, Outcomes
 from miue.bags.rows import plain_values
-from miue.bags.segments import BagBatch, Segments
 from miue.common.errors import ConfigError, DataError, noting_when, unknown_name, wrong_type
 from miue.common.text import PrintsAsTable, ResultTable
 from miue.common.values import several
 from miue.targets import TARGETS, Target, intervals_for
+
+if TYPE_CHECKING:
+    import torch
+
+    from miue.bags.segments import BagBatch
 
 CLASSES_SHOWN = 6
 MAKE_DATASET = "make them of arrays with miue.BagDataset.from_arrays(bags, labels)"
@@ -104,7 +106,7 @@ class BagDataset(PrintsAsTable):
     @classmethod
     def of(
         cls,
-        bags: BagDataset | Sequence[np.ndarray | Tensor],
+        bags: BagDataset | Sequence[Any],
         labels: LabelSequence | None = None,
         *,
         known_classes: Sequence[str] = (),
@@ -209,6 +211,7 @@ class BagDataset(PrintsAsTable):
         Raises:
             DataError: as ``from_arrays`` does; rows of one bag that differ in label or patient.
 
+        >>> import torch
         >>> rows = torch.arange(6.0).reshape(3, 2)
         >>> BagDataset.from_tensors(rows, ["yes", "no", "yes"], bag_ids=["b", "a", "b"]).class_names
         ('no', 'yes')
@@ -558,6 +561,10 @@ class BagDataset(PrintsAsTable):
         Raises:
             DataError: a feature is NaN or infinite.
         """
+        import torch
+
+        from miue.bags.segments import BagBatch, Segments
+
         chosen = np.asarray(bags, np.int64)
         sizes = self.sizes[chosen]
         if rows is not None:
@@ -594,7 +601,7 @@ class BagDataset(PrintsAsTable):
 
     def _statistics(
         self, chosen: Int64[np.ndarray, "b"], rows: Sequence[Int64[np.ndarray, "_"] | None] | None
-    ) -> Tensor | None:
+    ) -> torch.Tensor | None:
         """Return the stored image statistics of the instances of some bags."""
         if self.statistics is None:
             return None
@@ -607,6 +614,8 @@ class BagDataset(PrintsAsTable):
                     got="NaN or infinity",
                     fix="tile that slide again with 'miue data tile'",
                 )
+        import torch
+
         return torch.from_numpy(np.concatenate(parts))
 
 

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Int64, Shaped
-from torch import Tensor
 
 from miue.bags.cells import is_missing, name_of
 from miue.common.errors import DataError
-from miue.common.values import several
+from miue.common.values import is_tensor, several
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,9 @@ def plain_values(values: Any, what: str = "labels", of_each: str = "bag") -> lis
     >>> plain_values(np.array([b"a", b"b"])), plain_values(value for value in (1, 2))
     (['a', 'b'], [1, 2])
     """
-    if isinstance(values, Tensor):
+    if is_tensor(values):
+        import torch
+
         values = values.detach().cpu()
         values = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
     listed = several(values)
@@ -127,7 +127,7 @@ def plain_values(values: Any, what: str = "labels", of_each: str = "bag") -> lis
             fix="pass a list, an array (n,), or one column of a data frame",
         )
     plain = values.tolist() if hasattr(values, "tolist") else listed
-    plain = [value.item() if isinstance(value, Tensor | np.generic) else value for value in plain]
+    plain = [value.item() if isinstance(value, np.generic) or is_tensor(value) else value for value in plain]
     try:
         return [value.decode() if isinstance(value, bytes) else value for value in plain]
     except UnicodeDecodeError as error:

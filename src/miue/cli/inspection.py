@@ -12,18 +12,17 @@ from jaxtyping import Bool
 
 from miue.bags import BagDataset, describe_copies
 from miue.bags.classes import doubt_about_negative_class, names_or_numbers
-from miue.calibration import PARTS, Calibration
 from miue.cli.bags import open_bags
 from miue.common.errors import StorageError, first_few
 from miue.common.files import read_json
 from miue.common.tables import read_text_columns
 from miue.common.text import ResultTable, plural, tracked
 from miue.io import FilesLayout, LoadedBags, StoreLayout, describe_bag_files, find_layout
-from miue.model import DataContract
-from miue.model.config import Component
 from miue.settings import LoadSettings
 
 if TYPE_CHECKING:
+    from miue.model import DataContract
+    from miue.model.config import Component
     from miue.model.folder import RunConfig
 
 MOST_ROWS = 40
@@ -283,6 +282,7 @@ def _count_parameters(path: Path, saved: RunConfig) -> int | str:
 
 
 def _describe_run(path: Path) -> dict[str, Any]:
+    from miue.calibration import PARTS, Calibration
     from miue.model import SavedConfig, check_companions, read_config
     from miue.model.folder import RunConfig, check_config
 

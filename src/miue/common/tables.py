@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
 from miue.common.array_files import can_hold
@@ -151,6 +150,8 @@ def write_table(path: Path, columns: Mapping[str, Any] | pa.Table) -> None:
     Raises:
         StorageError: the file cannot be written.
     """
+    import pyarrow.compute as pc
+
     table = columns if isinstance(columns, pa.Table) else pa.table(dict(columns))
     special = any(
         pc.any(pc.match_substring_regex(column, '[",\r\n]')).as_py()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections import abc
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -223,6 +224,11 @@ def several(value: Any) -> list[Any] | tuple[Any, ...] | None:
     if isinstance(value, abc.Sequence | abc.Iterator | abc.ValuesView) or _shape(value):
         return list(value)
     return value.to_pylist() if hasattr(value, "to_pylist") else None  # a column of Arrow
+
+
+def is_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor; where nothing has loaded PyTorch, none is."""
+    return "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor)
 
 
 def is_matrix(value: Any) -> bool:

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from miue.bags import BagDataset, Coords, InstanceArray, Labels, OodFlags
 from miue.bags.arrays import ChainedInstances, PartedInstances, row_spans
 from miue.common.errors import SAME_FILES, cannot_write, not_shared, not_stated
-from miue.common.tensors import read_nested
+from miue.common.values import is_tensor
 from miue.io.formats.base import bag_error, ending_of, files_below, takes_folders
 from miue.io.formats.child import read_rows
 from miue.io.formats.images import image_files
@@ -149,6 +147,8 @@ def read_handed_over(path: Path) -> Any:
     """
     if not path.exists():
         raise not_shared(path, "the file that the command wrote for its workers")
+    from miue.common.tensors import read_nested
+
     return read_nested(path)
 
 
@@ -187,6 +187,8 @@ def find_bags_again(content: dict[str, Any]) -> BagDataset:
 
 def _describe(value: Any) -> Any:
     if isinstance(value, np.ndarray):
+        import torch
+
         return torch.from_numpy(np.array(value))
     if is_dataclass(value):
         return {each.name: _describe(getattr(value, each.name)) for each in fields(value)}
@@ -194,7 +196,7 @@ def _describe(value: Any) -> Any:
 
 
 def _numpy(value: Any) -> Any:
-    if isinstance(value, Tensor):
+    if is_tensor(value):
         return value.numpy()
     return {name: _numpy(each) for name, each in value.items()} if isinstance(value, dict) else value
 

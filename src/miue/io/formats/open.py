@@ -27,7 +27,6 @@ from miue.io.formats.base import (
     refusing,
     takes_folders,
 )
-from miue.io.formats.images import open_images
 
 AS_STORED = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.uint8))
 """Types in which features stay; all others become float32."""
@@ -151,6 +150,8 @@ def open_bag_file(path: Path) -> Iterator[OpenFile]:
     """
     ending = ending_of(path)
     if path.is_dir() and not takes_folders(ending):
+        from miue.io.formats.images import open_images
+
         with open_images(path) as images:
             yield images
         return

@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
-import shapely
 from jaxtyping import Float64
 
 from miue.common.errors import import_extra
@@ -230,6 +228,9 @@ def _are_in_pixels(attributes: Mapping[str, Any]) -> bool:
 
 def _corners(path: Path, outlines: Path, key: str) -> Float64[np.ndarray, "n 2"]:
     """Return the least x and y of the tile of each row of a table."""
+    import pyarrow.parquet as pq
+    import shapely
+
     numbers = _array(path, path / "obs" / key)
     with refusing(path, f"the number of the tile of each row ({key})", Exception):
         of_rows = np.asarray(numbers[...])

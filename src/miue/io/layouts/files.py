@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from miue.bags import BagDataset, Coords, advise_on_shape
+from miue.bags import BagDataset, Coords
 from miue.common.errors import ConfigError, DataError, MiueError, first_few, not_a_folder
 from miue.common.files import refuse_undecodable_name
 from miue.common.text import tracked
@@ -236,6 +236,8 @@ def _alike(contents: list[Contents], shape: tuple[int, ...] | None, bad: list[Le
         if (one.instance_shape, one.extractor) != usual:
             fix = "extract all features with one encoder"
             if shape is not None and one.instance_shape != shape:
+                from miue.bags import advise_on_shape
+
                 fix = advise_on_shape(shape, one.instance_shape)
             elif one.format == "images":
                 fix = "give all images one size, and save all in color or all in gray"

@@ -331,3 +331,30 @@ def test_the_reading_process_loads_only_what_reading_needs() -> None:
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_larger_array_makes_the_block_grow_and_those_before_stay_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: bool
+) -> None:
+    if not in_memory:
+        monkeypatch.delattr(os, "memfd_create")
+    monkeypatch.setattr(child, "_process", child.ReadingProcess())
+    arrays = [made_files.features_of(size, 7, seed=size) for size in (3, 40_001, 5, 90_001, 2)]
+    paths = [made_files.trident(tmp_path, f"s{len(array)}", array) for array in arrays]
+    read = [read_rows(path, 0, len(array)) for path, array in zip(paths, arrays, strict=True)]
+    assert all(map(np.array_equal, read, arrays))
+    assert np.array_equal(read_rows(paths[1], 31, 40_000), arrays[1][31:40_000])
+    assert all(one.flags.owndata and one.flags.writeable for one in read)
+
+
+def test_an_answer_that_is_larger_than_the_block_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = made_files.trident(tmp_path, "s", FEATURES)
+    lies = 'import sys; print(\'{"array_shape": [9000, 7], "array_dtype": "<f4"}\', flush=True); input()'
+    begins = f'print(\'{{"array_shape": [0], "array_dtype": "<f4"}}\', flush=True); {lies}'
+    monkeypatch.setattr(child, "SERVER", ("-c", begins))
+    monkeypatch.setattr(child, "_process", child.ReadingProcess())
+    with pytest.raises(DataError, match=r"s\.h5': .* got a crash of the library"):
+        read_rows(path, 0, 7)

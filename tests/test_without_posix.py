@@ -17,7 +17,7 @@ WITHOUT = """
 import os, signal, sys
 for name in ("SIGHUP", "SIGPROF", "SIGALRM", "setitimer", "ITIMER_PROF"):
     delattr(signal, name)
-for name in ("sysconf", "fork", "getuid", "geteuid", "O_NOFOLLOW", "O_DIRECTORY", "statvfs"):
+for name in ("sysconf", "fork", "getuid", "geteuid", "O_NOFOLLOW", "O_DIRECTORY", "statvfs", "memfd_create"):
     delattr(os, name)
 for name in ("resource", "pwd", "grp", "termios"):
     sys.modules[name] = None

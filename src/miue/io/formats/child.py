@@ -4,7 +4,8 @@ One damaged bit makes the HDF5 library loop for ever, deaf to signals that Pytho
 Zarr may claim to become any number of bytes. The process apart is refused more memory, and ends itself where a
 file takes more computing time than any whole one; the file is named, the next one gets a new process.
 
-A request is a line of JSON, its answer a line of JSON and the bytes of an array (``miue.io.formats.serve``).
+A request is a line of JSON, and so is its answer; its array is in memory that both processes share
+(``miue.io.formats.serve``), from which it is copied.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from miue.common.files import open_file
 from miue.common.processes import child_environment, describe_exit
 from miue.io.formats.base import STORE, Contents, bag_error, ending_of
 from miue.io.formats.beside import with_positions_beside
+from miue.io.formats.block import Block
 from miue.io.formats.grid import grid_note, repeats_note
 from miue.io.formats.open import contents_here, rows_here
 
 ENDINGS = (".h5", ".hdf5")
 SECONDS = 10.0  # of computing time that any file may take
 BYTES_PER_SECOND = 20e6  # of the file, in further time: the slowest compression met reads four times as much
-PIPE_BYTES = 1 << 20
 OUT_OF_TIME = tuple(getattr(signal, name) for name in ("SIGPROF", "SIGXCPU") if hasattr(signal, name))
 SERVER = ("-P", "-m", "miue.io.formats.serve")  # -P: nothing is imported from the current folder
 
@@ -162,14 +163,14 @@ class ReadingProcess:
     def _start(self) -> subprocess.Popen[bytes]:
         """Return a process that is ready to be asked."""
         got = ""
+        self._block = Block()
         try:
             process = subprocess.Popen(
                 [sys.executable or "python", *SERVER],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                stderr=self._block.file,  # where a process is handed a file on every system
                 bufsize=0,
-                pipesize=PIPE_BYTES,
                 start_new_session=True,
                 env=child_environment(1),
             )
@@ -197,10 +198,11 @@ class ReadingProcess:
         if not line.endswith(b"\n"):
             raise EOFError
         answer = json.loads(line)
-        array = np.empty(answer.pop("array_shape"), answer.pop("array_dtype"))
-        if self._answers.readinto(array.reshape(-1).view(np.uint8).data) < array.nbytes:
-            raise EOFError
-        return answer, array
+        try:
+            array = self._block.view(tuple(answer.pop("array_shape")), np.dtype(answer.pop("array_dtype")))
+        except ValueError:
+            raise EOFError from None
+        return answer, array.copy()
 
     def _forget(self) -> None:
         """Let a fork, to which the process does not belong, start one of its own."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +110,13 @@ def contents_here(path: Path, microns_per_pixel: float | None = None) -> Content
 
 
 def rows_here(
-    path: Path, start: int, stop: int, *, statistics: bool = False, size: int | None = None
+    path: Path,
+    start: int,
+    stop: int,
+    *,
+    statistics: bool = False,
+    size: int | None = None,
+    place: Callable[[tuple[int, ...], np.dtype], np.ndarray] | None = None,
 ) -> Shaped[np.ndarray, "n *shape"]:
     """Return the instances from ``start`` up to ``stop`` in their normal form, read in this very process.
 
@@ -120,6 +126,8 @@ def rows_here(
         stop: one behind the last.
         statistics: return the image statistics that are stored beside the instances, float32.
         size: instances that the file had when it was listed; None where they are not known.
+        place: returns an array of a shape and type, into which what need not be converted is read, where its
+            library can.
 
     Raises:
         DataError: not a bag file, a damaged one, or one with another number of instances than ``size``.
@@ -131,9 +139,15 @@ def rows_here(
             fix = "give the same command again once nothing writes this file"
             raise bag_error(path, wanted, f"{form.size:,}", fix)
         array, span = (file.statistics if statistics else file.features), slice(start, stop)
+        chosen = (0, span) if form.axis == "one" and not statistics else (span,)
+        is_kept = array.dtype in AS_STORED and not statistics and form.axis != "crops"
         with refusing(path, "features that can be read", Exception):
-            rows = np.asarray(array[(0, span) if form.axis == "one" and not statistics else span])
-    if rows.dtype not in AS_STORED or statistics or form.axis == "crops":
+            if place is not None and is_kept and hasattr(array, "read_direct"):
+                rows = place((len(range(form.size)[span]), *array.shape[len(chosen) :]), array.dtype)
+                array.read_direct(rows, chosen)
+            else:
+                rows = np.asarray(array[chosen])
+    if not is_kept:
         rows = in_single(rows, f"bag file {str(path)!r}")
     if statistics:
         return rows

@@ -1,5 +1,7 @@
 """The process that opens files of HDF5 and Zarr: requests as lines of JSON on its input, answers on its output.
 
+The array of an answer is in a block of shared memory, the file that the process finds as its standard error.
+
 A request may take the computing time and the memory that it states; the kernel ends a process that takes more
 time, even inside of a library's loop.
 """
@@ -21,6 +23,7 @@ import numpy as np
 
 from miue.common.errors import MiueError, error_to_json
 from miue.io.formats.base import bag_error
+from miue.io.formats.block import Block
 from miue.io.formats.hdf5 import read_parts
 from miue.io.formats.open import contents_here, rows_here
 
@@ -33,7 +36,9 @@ def main() -> None:
     """Answer requests until the input ends."""
     h5py.get_config()  # loads what HDF5 loads at first use
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
+    block, nowhere = Block(os.dup(sys.stderr.fileno())), os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):  # what a library prints is no answer
+        os.dup2(nowhere, stream.fileno())
     with suppress(BrokenPipeError, KeyboardInterrupt):
         _send(answers, {}, NOTHING)
         for line in sys.stdin.buffer:
@@ -43,27 +48,29 @@ def main() -> None:
                 with _limited(request["seconds"], _half_of_memory() if request["what"] == "rows" else MEMORY):
                     if request["folder"]:
                         os.chdir(request["folder"])
-                    answer = ANSWERS[request["what"]](path, request["how"])
+                    answer, array = ANSWERS[request["what"]](path, request["how"], block)
+                    if not block.holds(array):
+                        block.place(array.shape, array.dtype)[...] = array
             except MiueError as error:
-                answer = {"error": error_to_json(error)}, NOTHING
+                answer, array = {"error": error_to_json(error)}, NOTHING
             except Exception as error:  # a damaged file may make a library raise any
                 refused = bag_error(path, "a whole file", str(error).split("\n")[0] or type(error).__name__)
-                answer = {"error": error_to_json(refused)}, NOTHING
-            _send(answers, *answer)
+                answer, array = {"error": error_to_json(refused)}, NOTHING
+            _send(answers, answer, array)
 
 
-def _contents(path: Path, how: dict[str, Any]) -> Answer:
+def _contents(path: Path, how: dict[str, Any], _: Block) -> Answer:
     contents = contents_here(path, **how)
     values = {one.name: getattr(contents, one.name) for one in fields(contents)}
     values |= {"path": str(path), "dtype": contents.dtype.str, "coords": contents.coords is not None}
     return values, NOTHING if contents.coords is None else contents.coords
 
 
-def _rows(path: Path, how: dict[str, Any]) -> Answer:
-    return {}, rows_here(path, **how)
+def _rows(path: Path, how: dict[str, Any], block: Block) -> Answer:
+    return {}, rows_here(path, **how, place=block.place)
 
 
-def _parts(path: Path, how: dict[str, Any]) -> Answer:
+def _parts(path: Path, how: dict[str, Any], _: Block) -> Answer:
     attributes, array = read_parts(path, **how)
     plain = {name: {key: _plain(value) for key, value in of.items()} for name, of in attributes.items()}
     return {"attributes": plain}, array
@@ -86,7 +93,6 @@ def _plain(value: Any) -> Any:
 def _send(answers: BinaryIO, answer: dict[str, Any], array: np.ndarray) -> None:
     head = {**answer, "array_shape": array.shape, "array_dtype": array.dtype.str}
     answers.write(json.dumps(head).encode() + b"\n")
-    answers.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     answers.flush()
 
 

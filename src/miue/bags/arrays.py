@@ -53,6 +53,11 @@ class PartedInstances(ABC):
         self.shape = (int(self.ends[-1]) if len(self.ends) else 0, *instance_shape)
         self.dtype = np.dtype(dtype)
 
+    @property
+    def bytes_per_instance(self) -> int:
+        """Bytes that an instance takes in memory."""
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
     @abstractmethod
     def read_span(self, part: int, start: int, stop: int) -> np.ndarray:
         """Return the instances of a part from ``start`` up to ``stop``."""

@@ -17,13 +17,16 @@ if TYPE_CHECKING:
 OWN_DEFAULTS = ("max_epochs", "learning_rate", "bags_per_update", "lr_patience", "stop_patience")
 """Settings whose defaults are not those of training, so that no flag states them; ``--set`` changes them."""
 
+OF_RUNS = ("initial", "distances", "trackers", "devices", "nodes", "memory_share", "validation_fraction")
+"""What trainings on bags that are drawn do not take."""
+
 check_app = typer.Typer(help="Run diagnostics on a network and method.", no_args_is_help=True)
 
 
 @check_app.command("mil", cls=Command)
 @takes_settings(
     settings="miue.settings:TrainSettings",
-    without=("seed", "initial", "distances", "trackers", "devices", "nodes", "validation_fraction", *OWN_DEFAULTS),
+    without=("seed", *OF_RUNS, *OWN_DEFAULTS),
 )
 def check_mil(
     settings: TrainSettings,

@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -26,6 +27,20 @@ def describe_exit(status: int) -> str:
     """
     names = {int(number): number.name for number in signal.Signals}
     return f"signal {names.get(-status, -status)}" if status < 0 else f"exit status {status}"
+
+
+def free_memory() -> int:
+    """Return the bytes of memory that are free for this process; 0 where the system does not say it."""
+    free = 0
+    with suppress(OSError):
+        kilobytes = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        free = int(kilobytes["MemAvailable"].split()[0]) * 1024
+        group = Path("/sys/fs/cgroup")
+        if (limit := (group / "memory.max").read_text().strip()) != "max":
+            counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            taken = int((group / "memory.current").read_text()) - int(counts["inactive_file"])
+            free = min(free, max(0, int(limit) - taken))
+    return free
 
 
 class Terminated(KeyboardInterrupt):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # the same names as below, which a test compares
     from miue.io.instances import FileInstances as FileInstances
     from miue.io.instances import describe_bags as describe_bags
     from miue.io.instances import find_bags_again as find_bags_again
+    from miue.io.instances import keep_in_memory as keep_in_memory
     from miue.io.instances import read_handed_over as read_handed_over
     from miue.io.instances import state_of_bags as state_of_bags
     from miue.io.instances import state_of_instances as state_of_instances
@@ -48,7 +49,7 @@ if TYPE_CHECKING:  # the same names as below, which a test compares
 _MODULES = {
     "miue.io.groups": "read_groups",
     "miue.io.instance_labels": "with_instance_labels",
-    "miue.io.instances": "FileInstances describe_bags find_bags_again read_handed_over "
+    "miue.io.instances": "FileInstances describe_bags find_bags_again keep_in_memory read_handed_over "
     "state_of_bags state_of_instances",
     "miue.io.label_bags": "with_labels_of_run",
     "miue.io.label_table": "LabelTable fold_columns read_label_table",

@@ -13,6 +13,7 @@ import numpy as np
 from miue.bags import BagDataset, Coords, InstanceArray, Labels, OodFlags
 from miue.bags.arrays import ChainedInstances, PartedInstances, row_spans
 from miue.common.errors import SAME_FILES, cannot_write, not_shared, not_stated
+from miue.common.processes import free_memory
 from miue.common.values import is_tensor
 from miue.io.formats.base import bag_error, ending_of, files_below, takes_folders
 from miue.io.formats.child import read_rows
@@ -39,6 +40,9 @@ class FileInstances(PartedInstances):
         instance_shape: of every instance.
         dtype: that they are returned in.
         statistics: read the image statistics stored beside the instances.
+
+    Attributes:
+        memory_share: of the free memory, in which files are kept once they are read; 0 keeps none.
     """
 
     def __init__(
@@ -53,6 +57,9 @@ class FileInstances(PartedInstances):
         super().__init__(sizes, instance_shape, dtype)
         self.paths = [path.absolute() for path in paths]
         self.statistics = statistics
+        self.memory_share = 0.0
+        self._kept: dict[int, np.ndarray] = {}
+        self._kept_bytes = 0
 
     def read_span(self, part: int, start: int, stop: int) -> np.ndarray:
         """Return the instances of a file from ``start`` up to ``stop``.
@@ -61,13 +68,45 @@ class FileInstances(PartedInstances):
             DataError: a file that cannot be read, or has got instances of another number or kind since it was
                 listed.
         """
-        path, size = self.paths[part], int(self.ends[part]) - self._begin(part)
+        kept = self._kept.get(part)
+        if kept is None and self._has_room(part):
+            kept = self._read(part, 0, self._size(part)).astype(self.dtype, copy=False)
+            kept.flags.writeable = False  # who changes what is read does so to a copy
+            self._kept[part] = kept
+            self._kept_bytes += kept.nbytes
+        return self._read(part, start, stop) if kept is None else kept[start:stop]
+
+    def _size(self, part: int) -> int:
+        return int(self.ends[part]) - self._begin(part)
+
+    def _has_room(self, part: int) -> bool:
+        """Return whether a file may be kept beside those that are, which count as free memory."""
+        needed = self._kept_bytes + self._size(part) * self.bytes_per_instance
+        return self.memory_share > 0 and needed <= self.memory_share * (free_memory() + self._kept_bytes)
+
+    def _read(self, part: int, start: int, stop: int) -> np.ndarray:
+        path, size = self.paths[part], self._size(part)
         rows = read_rows(path, start, stop, statistics=self.statistics, size=size)
         if rows.shape[1:] != self.shape[1:] or not np.can_cast(rows.dtype, self.dtype):
             got, listed = (f"{each.dtype} of shape {tuple(each.shape[1:])}" for each in (rows, self))
             wanted = f"instances as they were when the bags were listed, {listed}"
             raise bag_error(path, wanted, got, "give the same command again once nothing writes this file")
         return rows
+
+
+def keep_in_memory(instances: InstanceArray, memory_share: float) -> int:
+    """Keep what is read of files from now on, as far as it fits; return the bytes of all of it.
+
+    Args:
+        instances: of any kind; those that are in memory or in a store stay as they are.
+        memory_share: of the free memory.
+    """
+    if isinstance(instances, ChainedInstances):
+        return sum(keep_in_memory(part, memory_share) for part in instances.parts)
+    if not isinstance(instances, FileInstances):
+        return 0
+    instances.memory_share = memory_share
+    return len(instances) * instances.bytes_per_instance
 
 
 def state_of_instances(bags: BagDataset) -> str:

@@ -32,6 +32,7 @@ from miue.training import (
     changes,
     check_trackers,
     handed_over,
+    keep_in_memory,
     question_negative_class,
     read_job,
     train_job,
@@ -140,6 +141,7 @@ def open_runs(job: Job, seeds: Sequence[int], run: Run, shard: Shard | None = No
     torch_device(run.settings.device)
     check_trackers(run.settings.trackers, out)
     job.fold(0).check()
+    keep_in_memory(job, run.settings.memory_share, progress=run.progress)
     if run.progress:
         question_negative_class(bags, job.recipe)
     if run.warn:

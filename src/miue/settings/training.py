@@ -147,6 +147,13 @@ class RunSettings(ComputeSettings):
         ge=1,
         description="Machines to train on together; start the program on each by srun or torchrun.",
     )
+    memory_share: float = Field(
+        default=0.25,
+        ge=0,
+        le=1,
+        description="Share of the free memory in which bags of feature files are kept once they are read; "
+        "others are read in each epoch.",
+    )
     trackers: Annotated[tuple[Literal["tensorboard", "mlflow", "wandb"], ...], Strict(False)] = Field(
         default=(),
         description="Experiment tracker to log each epoch to, which needs the extra of its name. It writes into "

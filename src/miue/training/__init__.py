@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from miue.training.job import Job, handed_over, read_job
-from miue.training.notes import question_negative_class, warn_of_bags
+from miue.training.notes import keep_in_memory, question_negative_class, warn_of_bags
 from miue.training.run import Run
 from miue.training.run_folder import changed_setting, changes
 from miue.training.trackers import check_trackers
@@ -16,6 +16,7 @@ __all__ = [
     "changes",
     "check_trackers",
     "handed_over",
+    "keep_in_memory",
     "question_negative_class",
     "read_job",
     "train_job",

@@ -16,7 +16,7 @@ from miue.common.errors import ConfigError
 from miue.common.files import make_folder
 from miue.common.tensors import write_nested
 from miue.common.values import Option
-from miue.io import Splits, describe_bags, find_bags_again, read_handed_over
+from miue.io import Splits, describe_bags, find_bags_again, keep_in_memory, read_handed_over
 from miue.model import (
     DataContract,
     InitialWeights,
@@ -79,6 +79,12 @@ class Job:
         check_statistics(find_distances(self.recipe.distances), self.train)
         _ = self.model_config, self.initial
         check_augmentation(self.training_config.augmentation, self.bags.instance_shape)
+
+    def keep_in_memory(self, memory_share: float) -> int:
+        """Keep bags of files in a share of the free memory once they are read; return the bytes of all of them."""
+        every = [self.bags, *([] if self.held_out is None else [self.held_out])]
+        arrays = [array for bags in every for array in (bags.instances, bags.statistics) if array is not None]
+        return sum(keep_in_memory(array, memory_share) for array in arrays)
 
     @cached_property
     def _sets(self) -> tuple[BagDataset, BagDataset]:
@@ -192,6 +198,7 @@ def handed_over(job: Job, output: Path, run: Run) -> Iterator[str]:
     folder = every / secrets.token_hex(4)
     shared = {
         "device": settings.device,
+        "memory_share": settings.memory_share,
         "trackers": settings.trackers,
         "trainer_options": settings.trainer_options,
     }

@@ -9,6 +9,7 @@ import numpy as np
 from miue.bags import BagDataset, largest_pixel, warn_of_copies
 from miue.bags.classes import doubt_about_negative_class
 from miue.common.errors import first_few
+from miue.common.processes import free_memory
 from miue.common.text import plural, say, warn_user
 from miue.model import Recipe, TrainingBags
 from miue.training.job import Job
@@ -31,6 +32,16 @@ def length_in_words(job: Job, networks: int, *, is_fitted_at_once: bool) -> str:
         f"{plural(config.max_epochs, 'epoch')} ({plural(max(1, bags // config.bags_per_update), 'update')} each), "
         f"fewer if {config.stop_patience} bring no improvement"
     )
+
+
+def keep_in_memory(job: Job, memory_share: float, *, progress: bool) -> None:
+    """Keep bags of files in a share of the free memory once they are read, and say how much fits."""
+    needed, room = job.keep_in_memory(memory_share), memory_share * free_memory()
+    if progress and needed:
+        kept = f"{needed / 1e6:,.0f} MB in files, kept in memory once they are read"
+        if needed > room:
+            kept = f"{needed / 1e6:,.0f} MB in files, of which {room / 1e6:,.0f} MB are kept in memory"
+        say(f"instances: {kept} (memory_share {memory_share:g} of what is free)", err=True)
 
 
 def say_parts(job: Job) -> None:

@@ -48,7 +48,7 @@ from miue.training.checkpoints import LAST
 from miue.training.fit import TrainingSummary, act_after_training, fit, learn_inputs, read_fitted
 from miue.training.job import Job, handed_over, read_job
 from miue.training.module import constant_criterion
-from miue.training.notes import length_in_words, question_negative_class, say_parts, warn_of_bags
+from miue.training.notes import keep_in_memory, length_in_words, question_negative_class, say_parts, warn_of_bags
 from miue.training.run import Run
 from miue.training.run_folder import (
     MEMBER,
@@ -141,6 +141,7 @@ def train_job(job: Job, run: Run, *, if_exists: IfExists = "refuse") -> Model:
         fix = "keep one of them: what is held out would also be trained on"
         raise repeated(f"bag {twice!r}", "each bag once", job.bags.ids.count(twice), fix)
     job.check()
+    keep_in_memory(job, run.settings.memory_share, progress=run.progress)
     method = build_method(job.model_config, job.contract, job.training_config.seed)
     check_censoring(method, job.train)
     if job.initial is not None:
@@ -215,6 +216,7 @@ def train_seeds(
         of_seed.check_saveable()
     check_trackers(run.settings.trackers, out)
     first = next(iter(jobs.values()))
+    keep_in_memory(first, run.settings.memory_share, progress=run.progress)
     if run.progress:
         say_parts(first)
         question_negative_class(job.bags, job.recipe)

@@ -34,7 +34,7 @@ from miue.model import DataContract, Recipe, build_method, fit_distances
 from miue.model.feature_scores import DistanceScores
 from miue.model.predict import predict
 from miue.networks import PRECISIONS, encoder_precision
-from miue.training.module import optimizer_and_schedule
+from miue.training.learner import optimizer_and_schedule
 
 REPETITIONS = 5
 WIDTH = 512

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from miue.bags import BagDataset, shuffled_batches
 from miue.common.errors import ConfigError
 from miue.model.recipe import settings_by_size
 from miue.settings import TrainingConfig
-from miue.training.module import EpochSums, TrainingData, validation_weights
+from miue.training.learner import EpochSums, TrainingData, validation_weights
 
 BALANCED = TrainingConfig.model_validate({**settings_by_size(30, 90), "class_balanced": True})
 AS_THEY_ARE = TrainingConfig.model_validate(settings_by_size(30, 90))
@@ -58,11 +57,9 @@ def test_other_epochs_take_other_bags_of_the_frequent_class() -> None:
 
 def test_processes_share_the_batches_of_one() -> None:
     bags = bags_of([0] * 18 + [1] * 6)
-    data = TrainingData(bags, bags, BALANCED)
     shares = []
     for rank, processes in ((0, 1), (0, 2), (1, 2)):
-        data.trainer = SimpleNamespace(current_epoch=4, global_rank=rank, world_size=processes)  # type: ignore[assignment]
-        shares.append(data.train_dataloader().groups)
+        shares.append(TrainingData(bags, bags, BALANCED, processes=processes, rank=rank).updates(4).groups)
     for whole, one, two in zip(*shares, strict=True):
         assert sorted([*one, *two]) == sorted(whole)
     assert 10 <= np.count_nonzero(np.concatenate(shares[0]) >= 18) <= 14

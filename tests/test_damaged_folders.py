@@ -17,7 +17,7 @@ from sealed_files import seal_again
 import miue
 from miue.common.errors import MiueError, ModelError, StorageError
 from miue.io import write_store
-from miue.training.callbacks import EpochLog
+from miue.training.watchers import EpochLog
 
 SETTINGS = {"max_epochs": 2}
 
@@ -167,7 +167,7 @@ def test_a_damaged_checkpoint_is_named_at_resume_before_anything_is_trained(
 def test_a_damaged_log_is_named_at_resume(text: str, tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_bytes(text.encode("latin-1"))
     with pytest.raises(StorageError, match="log.csv"):
-        EpochLog(tmp_path / "log.csv").keep_until(1)
+        EpochLog(tmp_path / "log.csv").begin(1, 2)
 
 
 def test_a_checkpoint_with_metadata_of_another_kind_is_named(folder: Path) -> None:

@@ -114,14 +114,14 @@ def test_a_training_that_ended_early_goes_on_there(
         )
 
     whole = trained(tmp_path / "whole").predict(bags, device="cpu")
-    write = BestWeights.on_train_epoch_end
+    write = BestWeights.save
 
     def write_and_end(self: BestWeights, *given: object) -> None:
         write(self, *given)  # type: ignore[arg-type]
         raise ZeroDivisionError
 
     with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
-        patched.setattr(BestWeights, "on_train_epoch_end", write_and_end)
+        patched.setattr(BestWeights, "save", write_and_end)
         trained(tmp_path / "parts")
     resumed = trained(tmp_path / "parts").predict(bags, device="cpu")
     assert_near(resumed.bags.probabilities, whole.bags.probabilities)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import miue
 from miue.bags import BagBatch, BagDataset, PackedBatches, shuffled_batches
 from miue.bags.arrays import ChainedInstances
 from miue.common.errors import ConfigError, DataError
-from miue.training.module import TrainingData
+from miue.training.learner import TrainingData
 
 SIZES = (2, 11, 3, 7, 13, 5)
 
@@ -62,9 +61,8 @@ def test_what_is_drawn_of_a_bag_depends_on_neither_its_batch_nor_the_processes(n
 def test_validation_sees_all_instances(numbered: BagDataset) -> None:
     config = miue.Recipe(settings={"instances_per_bag": 2}).training_config(numbered)
     data = TrainingData(numbered, numbered, config)
-    data.trainer = SimpleNamespace(current_epoch=0, global_rank=0, world_size=1)  # type: ignore[assignment]
-    assert {len(rows) for rows in by_bag(data.train_dataloader()).values()} == {2}
-    assert [len(by_bag(data.val_dataloader())[bag]) for bag in range(6)] == list(SIZES)
+    assert {len(rows) for rows in by_bag(data.updates(0)).values()} == {2}
+    assert [len(by_bag(data.validation())[bag]) for bag in range(6)] == list(SIZES)
 
 
 def test_the_number_of_epochs_follows_from_the_instances_that_are_read() -> None:

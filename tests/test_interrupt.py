@@ -16,9 +16,11 @@ from lightning.pytorch.callbacks import Callback
 from made_bags import separable_bags
 
 import miue
+from miue.bags import BagBatch
 from miue.cli import main
 from miue.common.processes import RAISED, interrupts_raised
 from miue.io import write_store
+from miue.training.learner import Learner
 
 INTERRUPTIBLE = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
@@ -111,14 +113,33 @@ def test_an_interrupt_after_a_command_has_ended_brings_no_traceback(handler: str
     assert (ended.returncode, ended.stdout, ended.stderr) == (status, "", "")
 
 
-@pytest.mark.parametrize("kind", ["training", "validation"])
-def test_an_interrupt_of_a_training_is_heard_wherever_it_comes(kind: str, tmp_path: Path) -> None:
-    """Python drops what is raised within a destructor; the training ends after the batch all the same."""
-    heard: list[str] = []
+class Destroyed:
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
 
-    class Destroyed:
-        def __del__(self) -> None:
-            signal.raise_signal(signal.SIGINT)
+
+@pytest.mark.parametrize("step", ["loss", "validate"])
+def test_an_interrupt_is_heard_after_the_batch_in_which_it_comes(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python drops what is raised within a destructor."""
+    taken, take = [], getattr(Learner, step)
+
+    def take_and_interrupt(learner: Learner, batch: BagBatch) -> object:
+        taken.append(batch)
+        Destroyed()
+        return take(learner, batch)
+
+    monkeypatch.setattr(Learner, step, take_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        miue.train(separable_bags(), out=tmp_path / "run", progress=False)
+    assert len(taken) == 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("kind", ["training", "validation"])
+def test_an_interrupt_of_a_training_on_lightning_is_heard_wherever_it_comes(kind: str, tmp_path: Path) -> None:
+    heard: list[str] = []
 
     class InterruptWithin(Callback):
         def on_train_batch_start(self, *arguments: object) -> None:

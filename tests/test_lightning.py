@@ -100,6 +100,17 @@ def test_a_callback_is_called_at_the_end_of_every_epoch_of_every_network(
     assert epochs.seen == [epoch for log in wanted for epoch in log]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_lightning_learns_what_the_loop_without_it_learns(kind: str, tmp_path: Path, bags: BagDataset) -> None:
+    train(bags, tmp_path / "plain", **KINDS[kind])
+    train(bags, tmp_path / "lightning", callbacks=[Callback()], **KINDS[kind])
+    plain, lightning = files(tmp_path / "plain"), files(tmp_path / "lightning")
+    assert plain.keys() == lightning.keys()
+    assert {path for path in plain if plain[path] != lightning[path]} == {
+        path for path in plain if path.name == "last.safetensors"
+    }
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("kind", slow_but(KINDS, ["mirel", "deep-ensemble"]))
 def test_a_run_that_a_callback_broke_off_resumes_to_the_same_files(
@@ -187,7 +198,7 @@ def test_trainer_options_change_what_is_learned_and_must_stay_on_resume(tmp_path
         ({"trainer_options": {"limit_train_batches": 0.0}}, "'limit_train_batches': expected a number above 0"),
         ({"trainer_options": {"limit_train_batches": 0.001}}, "trainer_options.*Please increase"),
         ({"trainer_options": {"accumulate_grad_batches": 0}}, "'accumulate_grad_batches': expected a number abo"),
-        ({"callbacks": [EarlyStopping("criterion")]}, "callbacks.*EarlyStopping"),
+        ({"callbacks": [EarlyStopping("criterion")] * 2}, "callbacks.*EarlyStopping"),
         ({"callbacks": [print]}, "callbacks, entry 0: expected an instance of Callback"),
         ({"logger": ["tensorboard"]}, "logger, entry 0: expected an instance of Logger"),
     ],

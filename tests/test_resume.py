@@ -25,7 +25,7 @@ from miue.model.recipe import Recipe, settings_by_size
 from miue.selection import cross_validate
 from miue.settings import TrainingConfig
 from miue.training.checkpoints import BestWeights
-from miue.training.module import optimizer_and_schedule
+from miue.training.learner import optimizer_and_schedule
 
 RARE = [*range(1, 24, 2), 0, 2, 4]  # three of fifteen are positive
 KINDS: dict[str, tuple[BagDataset, dict[str, Any]]] = {
@@ -73,21 +73,24 @@ def kill_after(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
         return write_and_count
 
-    monkeypatch.setattr(BestWeights, "on_train_epoch_end", counted(BestWeights.on_train_epoch_end))
+    monkeypatch.setattr(BestWeights, "save", counted(BestWeights.save))
 
 
 def kill_between_checkpoints(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is trained die when it is to write its last.safetensors for this number of times."""
     written = []
-    save = Trainer.save_checkpoint
+    save = BestWeights.save
 
-    def save_or_die(*given: Any) -> None:
-        written.append(1)
-        if len(written) == number:
-            raise Killed
-        save(*given)
+    def save_or_die(best: BestWeights, write: Callable[[Path], None]) -> None:
+        def write_or_die(path: Path) -> None:
+            written.append(1)
+            if len(written) == number:
+                raise Killed
+            write(path)
 
-    monkeypatch.setattr(Trainer, "save_checkpoint", save_or_die)
+        save(best, write_or_die)
+
+    monkeypatch.setattr(BestWeights, "save", save_or_die)
 
 
 def assert_same_files(first: Path, second: Path) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.loggers.logger import DummyLogger
 from made_bags import train_with
@@ -24,7 +23,7 @@ from miue.io import make_folds, write_store
 from miue.model.recipe import Recipe
 from miue.selection import cross_validate
 from miue.settings import RunSettings, TrainingConfig
-from miue.training.callbacks import EpochLog
+from miue.training.checkpoints import BestWeights, epochs_in
 from miue.training.job import Job
 from miue.training.run import Run
 from miue.training.trackers import TRACKERS, opened_loggers
@@ -90,17 +89,17 @@ def test_a_resumed_training_tracks_each_epoch_once(
     tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     how: dict[str, Any] = {"trackers": ["tensorboard"], **ENSEMBLE}
-    add = EpochLog.on_train_epoch_end
+    save = BestWeights.save
 
-    def stop_after_two(self: EpochLog, trainer: Trainer, module: LightningModule) -> None:
-        add(self, trainer, module)
-        if trainer.current_epoch == 1:
+    def stop_after_two(self: BestWeights, *given: Any) -> None:
+        save(self, *given)
+        if self.best.parent.parent.name == "0" and epochs_in(self.last) == 2:
             raise RuntimeError("the machine went down")
 
-    monkeypatch.setattr(EpochLog, "on_train_epoch_end", stop_after_two)
+    monkeypatch.setattr(BestWeights, "save", stop_after_two)
     with pytest.raises(RuntimeError, match="went down"):
         train(bags, tmp_path / "run", epochs=4, **how)
-    monkeypatch.setattr(EpochLog, "on_train_epoch_end", add)
+    monkeypatch.setattr(BestWeights, "save", save)
     train(bags, tmp_path / "run", epochs=4, if_exists="resume", **how)
     folder = tmp_path / "run" / "members" / "0"
     assert [step for step, _ in tensorboard_values(folder)["criterion"]] == [1, 2, 3, 4]

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from miue.common.tensors import read_nested, write_nested
 from miue.model.recipe import settings_by_size
 from miue.model.training_bags import parts_of_run
 from miue.settings import TrainingConfig
-from miue.training.module import EpochSums, TrainingData, TrainingModule
+from miue.training.learner import EpochSums, TrainingData, optimizer_and_schedule
 
 QUICK = {"seed": 7, "max_epochs": 4, "learning_rate": 1e-3}
 
@@ -161,8 +160,7 @@ def test_the_order_of_training_is_another_for_each_seed_and_epoch(bags: BagDatas
         settings = {**settings_by_size(40, 160), "seed": seed, "bags_per_update": len(bags)}
         data = TrainingData(bags, bags, TrainingConfig.model_validate(settings))
         for epoch in (0, 1):
-            data.trainer = SimpleNamespace(current_epoch=epoch, global_rank=0, world_size=1)  # type: ignore[assignment]
-            orders.add(tuple(data.train_dataloader().groups[0].tolist()))
+            orders.add(tuple(data.updates(epoch).groups[0].tolist()))
     assert len(orders) == 4
 
 
@@ -175,13 +173,8 @@ def test_ordered_batches_hold_whole_bags_within_the_limit(bags: BagDataset) -> N
 
 def test_weight_decay_leaves_biases_alone(bags: BagDataset) -> None:
     method = quick_train(bags).method
-    module = TrainingModule(
-        method,
-        TrainingConfig.model_validate({**settings_by_size(500, 5000), "weight_decay": 0.5}),
-        8,
-        np.ones(2),
-    )
-    decayed, others = module.configure_optimizers().param_groups
+    config = TrainingConfig.model_validate({**settings_by_size(500, 5000), "weight_decay": 0.5})
+    decayed, others = optimizer_and_schedule(method, config)[0].param_groups
     assert decayed["weight_decay"] == 0.5
     assert others["weight_decay"] == 0
     assert all(p.dim() > 1 for p in decayed["params"])
@@ -220,16 +213,19 @@ sys.path.insert(0, sys.argv[1])
 import miue
 from made_bags import separable_bags
 from miue.training.checkpoints import BestWeights
-original = BestWeights.on_train_epoch_end
+add, save = BestWeights.add, BestWeights.save
 
 def train(out, if_exists, pace):
-    def slowly(self, trainer, module):
+    def note(self, epoch, *given):
         with open(out + ".epochs", "a") as file:
-            file.write(f"{trainer.current_epoch}\\n")
-        original(self, trainer, module)
+            file.write(f"{epoch - 1}\\n")
+        add(self, epoch, *given)
+
+    def slowly(self, *given):
+        save(self, *given)
         time.sleep(0.2 if pace == "slow" else 0)
 
-    BestWeights.on_train_epoch_end = slowly
+    BestWeights.add, BestWeights.save = note, slowly
     settings = dict(seed=5, max_epochs=14, learning_rate=5e-3, lr_patience=0, stop_patience=9, device="cpu")
     settings["options"] = {"encoder.dropout": 0.3}
     miue.train(separable_bags(), settings=settings, out=out, if_exists=if_exists, progress=False)

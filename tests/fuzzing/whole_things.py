@@ -184,16 +184,16 @@ def _interrupted(after: int, *words: object) -> None:
 
     from miue.training.checkpoints import BestWeights
 
-    whole, calls = BestWeights.on_train_epoch_end, 0
+    whole, calls = BestWeights.save, 0
 
-    def on_train_epoch_end(self: Any, *arguments: Any, **options: Any) -> None:
+    def save(self: Any, *arguments: Any) -> None:
         nonlocal calls
         calls += 1
         if calls > after:
             raise KeyboardInterrupt
-        whole(self, *arguments, **options)
+        whole(self, *arguments)
 
-    with patch.object(BestWeights, "on_train_epoch_end", on_train_epoch_end):
+    with patch.object(BestWeights, "save", save):
         _stopped(*words)
 
 

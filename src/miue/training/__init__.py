@@ -1,12 +1,11 @@
-"""Training on Lightning: a job is trained in a run; what other packages use of it."""
+"""Training: a job is trained in a run; what other packages use of it."""
 
 from __future__ import annotations
 
 from miue.training.job import Job, handed_over, read_job
 from miue.training.notes import keep_in_memory, question_negative_class, warn_of_bags
-from miue.training.run import Run
+from miue.training.run import Run, check_trackers
 from miue.training.run_folder import changed_setting, changes
-from miue.training.trackers import check_trackers
 from miue.training.train import train_job, train_seeds
 
 __all__ = [

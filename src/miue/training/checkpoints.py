@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
-from lightning.pytorch.callbacks import Checkpoint
-from lightning.pytorch.plugins.io import CheckpointIO
 from safetensors import SafetensorError
 from torch import Tensor
 
-from miue.common.errors import ConfigError, StorageError
+from miue.common.errors import StorageError
 from miue.common.files import remove
 from miue.common.tensors import (
     copy_weights,
@@ -20,31 +18,31 @@ from miue.common.tensors import (
     digest,
     read_nested,
     read_tensors,
-    write_nested,
     write_tensors,
 )
 from miue.methods import Method
-from miue.training.module import TrainingModule
 
 LAST, BEST, PREVIOUS = "last.safetensors", "best.safetensors", "previous.safetensors"
-PARTS = ("epoch", "state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks")
-"""What Lightning reads of a checkpoint."""
+PARTS = ("epoch", "state_dict", "optimizer_states", "lr_schedulers", "callbacks", "schedule")
+"""What a checkpoint holds, by the names of Lightning, which may have written it or go on from it."""
+KEY = "BestWeights"  # among the states of callbacks
 MIN_DELTA = 1e-6  # an epoch improves when its criterion falls by more than this
 
 
-class BestWeights(Checkpoint):
-    """Keep the weights of the best epoch, and, where there is a folder, the state to resume from.
+class BestWeights:
+    """The weights of the best epoch, and, where there is a folder, the state to resume from.
 
     ``best.safetensors`` is written before ``last.safetensors``, and until both are, what it replaces is kept as
     ``previous.safetensors``: a training that is killed between the two resumes from the epoch before.
 
     Args:
         folder: where checkpoints go; None keeps the best weights in memory alone.
+        patience: epochs without improvement before training ends.
         is_first: whether this is the first process of a training, which writes.
     """
 
-    def __init__(self, folder: Path | None, *, is_first: bool = True) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | None, patience: int, *, is_first: bool = True) -> None:
+        self.folder, self.patience = folder, patience
         self.writes = is_first and folder is not None
         self.last, self.best, self.previous = ((folder or Path()) / name for name in (LAST, BEST, PREVIOUS))
         self.best_criterion = float("inf")
@@ -53,25 +51,28 @@ class BestWeights(Checkpoint):
         self._weights: dict[str, Tensor] = {}
         self._sha256 = ""
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Do not train on where the run that is resumed had already stopped."""
-        trainer.should_stop = self.stopped
+    def add(self, epoch: int, criterion: float, method: Method) -> None:
+        """Keep the weights if they are the best so far; training stops where patience has ended.
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Keep the weights if they are the best so far, then write the state to resume from."""
-        assert isinstance(pl_module, TrainingModule)
-        criterion = float(trainer.callback_metrics["criterion"])
+        Args:
+            epoch: how many have ended.
+            criterion: of the last one.
+            method: as it ended.
+        """
         if criterion < self.best_criterion - MIN_DELTA:
-            self.best_criterion, self.best_epoch = criterion, trainer.current_epoch + 1
-            self._weights = copy_weights(pl_module.method)
+            self.best_criterion, self.best_epoch = criterion, epoch
+            self._weights = copy_weights(method)
             self._sha256 = digest(self._weights)
             if self.writes:
                 if self.best.exists():
                     self.best.replace(self.previous)
                 write_tensors(self.best, self._weights)
-        self.stopped = trainer.should_stop
+        self.stopped = epoch - self.best_epoch >= self.patience
+
+    def save(self, write: Callable[[Path], None]) -> None:
+        """Write the state to resume from, where there is a folder."""
         if self.folder is not None:
-            trainer.save_checkpoint(self.last)  # all processes of a training meet here, and the first one writes
+            write(self.last)  # all processes of a training meet here, and the first one writes
         if self.writes:
             remove(self.previous)
 
@@ -137,47 +138,22 @@ class BestWeights(Checkpoint):
             self._weights = self.best_weights()  # a file that is damaged is named before hours of training
 
 
-def epochs_in(path: Path) -> int:
-    """Return how many epochs a run had finished when Lightning's checkpoint at ``path`` was written.
+def read_state(path: Path) -> dict[str, Any]:
+    """Return the state of a training at the end of an epoch.
 
     Raises:
-        StorageError: the file is missing or damaged.
+        StorageError: the file is missing, damaged, or holds something else.
     """
-    return int(read_nested(path)["epoch"]) + 1
+    content = read_nested(path)
+    if not isinstance(content, dict) or not set(PARTS) <= set(content):
+        raise damaged_checkpoint(path, f"one without {', '.join(PARTS)}")
+    return content
 
 
-class SafetensorsCheckpointIO(CheckpointIO):
-    """Write and read Lightning's nested checkpoint as one safetensors file."""
+def epochs_in(path: Path) -> int:
+    """Return how many epochs a run had finished when the checkpoint at ``path`` was written.
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Write ``checkpoint`` to ``path`` atomically.
-
-        Raises:
-            ConfigError: a callback's state cannot be written without pickle.
-        """
-        try:
-            write_nested(Path(path), checkpoint)
-        except TypeError as error:
-            raise ConfigError(
-                item="the checkpoint, to which callbacks add their state",
-                wanted="dicts, lists, numbers, strings and tensors",
-                got=str(error),
-                fix="let each callback keep such a state, or none",
-            ) from error
-
-    def load_checkpoint(
-        self, path: Any, map_location: Any = None, weights_only: bool | None = None
-    ) -> dict[str, Any]:
-        """Return the checkpoint at ``path``.
-
-        Raises:
-            StorageError: the file is missing, damaged, or holds something else.
-        """
-        content = read_nested(Path(path))
-        if not isinstance(content, dict) or not set(PARTS) <= set(content):
-            raise damaged_checkpoint(Path(path), f"one without {', '.join(PARTS)}")
-        return content
-
-    def remove_checkpoint(self, path: Any) -> None:
-        """Delete the file."""
-        remove(Path(path))
+    Raises:
+        StorageError: as ``read_state`` does.
+    """
+    return int(read_state(path)["epoch"]) + 1

@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import lightning.pytorch as pl
 import torch
-from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
-from lightning.fabric.plugins.environments.lightning import LightningEnvironment
-from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
-from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import EarlyStopping
-from lightning.pytorch.loggers import Logger
 
 from miue.bags import BagBatch, BagDataset, PackedBatches, ordered_batches
 from miue.bags.segments import as_float
-from miue.common.devices import evaluated_on, is_training_of_slurm, lightning_device, torch_device
+from miue.common.devices import evaluated_on, evaluating, torch_device
 from miue.common.errors import ConfigError, noting_when
-from miue.common.tensors import read_nested
+from miue.common.tensors import write_nested
 from miue.common.text import tracked
 from miue.methods import Method
 from miue.model import BATCH_INSTANCES
 from miue.networks import encoder_precision, seeded
 from miue.settings import TrainingConfig
-from miue.training.callbacks import EpochLog, EpochProgress, ReportsShare, StopAfterBatch, interrupts_after_batches
-from miue.training.checkpoints import MIN_DELTA, BestWeights, SafetensorsCheckpointIO, epochs_in
-from miue.training.module import AveragingStrategy, EpochSums, TrainingData, TrainingModule, validation_weights
+from miue.training.checkpoints import KEY, BestWeights, read_state
+from miue.training.learner import EpochSums, Learner, TrainingData, validation_weights
 from miue.training.run import Run
 from miue.training.sets import check_labels
-from miue.training.trackers import opened_loggers
+from miue.training.watchers import (
+    EpochLog,
+    EpochProgress,
+    ReportsShare,
+    StopAfterBatch,
+    Watcher,
+    interrupts_after_batches,
+)
 
 
 @dataclass(frozen=True)
@@ -85,35 +79,62 @@ def fit(
     check_labels(validation, "validation", classes_wanted=1)
     if method.is_fitted_at_once:
         return _fit_at_once(method, train, validation, config, run)
-    data = TrainingData(train, validation, config)
-    data.check_processes(run.processes)
-    best = BestWeights(run.folder / "checkpoints" if run.folder is not None else None, is_first=run.is_first)
-    checkpoint = best.last if run.resume and run.folder is not None and best.last.exists() else None
-    trained = epochs_in(checkpoint) if checkpoint is not None else 0
+    data = TrainingData(train, validation, config, processes=run.processes)
+    folder = None if run.folder is None else run.folder / "checkpoints"
+    best = BestWeights(folder, config.stop_patience, is_first=run.is_first)
+    state = read_state(best.last) if run.resume and folder is not None and best.last.exists() else None
+    learner = Learner(method, data, best, _watchers(run, best), state)
+    if state is not None:
+        best.load_state_dict(state["callbacks"][KEY])
     with (
-        quiet_lightning(),
         encoder_precision(method, config.precision),
         torch.random.fork_rng(devices=[]),  # every epoch seeds torch's own generator
         interrupts_after_batches() as stop,
-        opened_loggers(run, config, trained) as loggers,
     ):
-        trainer = _trainer(config, run, best, stop, loggers, max_epochs=max(config.max_epochs, trained))
-        module = TrainingModule(method, config, data.bags_of_update, validation_weights(validation, config))
         try:
-            trainer.fit(module, data, ckpt_path=checkpoint)
-        except SystemExit as ended:  # Lightning's answer to an interrupt
-            stop.check()
-            raise KeyboardInterrupt from ended
-        except MisconfigurationException as error:
-            if not _is_extended(run):
-                raise
-            raise _refused(error) from error
-        except (RuntimeError, ConnectionError):
-            stop.check()  # another process of the training has stopped first
-            raise
+            if run.on_lightning:
+                from miue.training.on_lightning import train_on_lightning
+
+                train_on_lightning(learner, stop, run)
+            else:
+                _train_here(learner, stop, torch_device(run.settings.device))
+        finally:
+            for watcher in learner.watchers:
+                watcher.end()
     best.restore(method)
     method.eval()
-    return TrainingSummary(trainer.current_epoch, best.best_epoch, best.best_criterion)
+    return TrainingSummary(learner.epoch, best.best_epoch, best.best_criterion)
+
+
+def _watchers(run: Run, best: BestWeights) -> list[Watcher]:
+    watchers: list[Watcher] = [ReportsShare()]
+    if run.folder is not None and run.is_first:
+        watchers.append(EpochLog(run.folder / "log.csv"))
+    if run.progress and run.is_first:
+        watchers.append(EpochProgress(best))
+    return watchers
+
+
+def _train_here(learner: Learner, stop: StopAfterBatch, device: torch.device) -> None:
+    """Train in this process until the criterion stops improving, or the last epoch has ended."""
+    try:
+        optimizer = learner.begin_on(device)
+        while learner.epoch < learner.max_epochs and not learner.best.stopped:
+            learner.begin_epoch()
+            for batch in learner.data.updates(learner.epoch):
+                loss = learner.loss(batch.to(device))
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                stop.check()
+            with torch.inference_mode(), evaluating(learner.method):
+                for batch in learner.data.validation():
+                    learner.validate(batch.to(device))
+                    stop.check()
+            learner.end_epoch()
+            learner.best.save(lambda path: write_nested(path, learner.to_state()))
+    finally:
+        learner.method.cpu()
 
 
 def _fit_at_once(
@@ -141,107 +162,11 @@ def read_fitted(method: Method, folder: Path, epochs: int) -> TrainingSummary:
     Raises:
         StorageError: a checkpoint that is missing or damaged.
     """
-    best = BestWeights(folder / "checkpoints")
-    best.load_state_dict(read_nested(best.last)["callbacks"][best.state_key])
+    best = BestWeights(folder / "checkpoints", patience=0)
+    best.load_state_dict(read_state(best.last)["callbacks"][KEY])
     best.restore(method)
     method.eval()
     return TrainingSummary(epochs, best.best_epoch, best.best_criterion)
-
-
-def _trainer(
-    config: TrainingConfig,
-    run: Run,
-    best: BestWeights,
-    stop: StopAfterBatch,
-    loggers: Sequence[Logger],
-    max_epochs: int,
-) -> pl.Trainer:
-    """Return Lightning's trainer; the user's callbacks come before those that write log and checkpoint.
-
-    Raises:
-        ConfigError: callbacks, loggers or options that Lightning does not take.
-    """
-    settings = run.settings
-    callbacks = [
-        *settings.callbacks,
-        EarlyStopping("criterion", min_delta=MIN_DELTA, patience=config.stop_patience),
-        best,
-        stop,
-        ReportsShare(),
-    ]
-    if run.folder is not None and run.is_first:
-        callbacks.append(EpochLog(run.folder / "log.csv"))
-    if run.progress and run.is_first:
-        callbacks.append(EpochProgress(best))
-    options: dict[str, Any] = {
-        **lightning_device(settings.device, settings.devices, settings.nodes),
-        **settings.trainer_options,
-    }
-    if run.processes > 1:
-        options["sync_batchnorm"] = options["accelerator"] == "cuda"  # torch has none for the CPU
-        options["strategy"] = AveragingStrategy()
-    try:
-        return pl.Trainer(
-            **options,
-            default_root_dir=run.folder,
-            max_epochs=max_epochs,
-            callbacks=callbacks,
-            plugins=[SafetensorsCheckpointIO(), _environment(run.processes)],
-            logger=[*loggers, *run.loggers],
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            num_sanity_val_steps=0,
-            reload_dataloaders_every_n_epochs=1,
-        )
-    except (TypeError, ValueError, RuntimeError, MisconfigurationException) as error:
-        if not _is_extended(run):
-            raise
-        raise _refused(error) from error
-
-
-def _is_extended(run: Run) -> bool:
-    """Return whether Lightning gets callbacks, loggers or options of the user's."""
-    return bool(run.settings.trainer_options or run.settings.callbacks or run.loggers)
-
-
-def _refused(error: Exception) -> ConfigError:
-    """Return the error for what Lightning does not take of a user."""
-    return ConfigError(
-        item="callbacks, logger or trainer_options",
-        wanted="what Lightning's Trainer takes beside the callbacks of miue",
-        got=str(error).split("\n")[0],
-        fix="change or leave out what this names",
-    )
-
-
-def _environment(processes: int) -> ClusterEnvironment:
-    """Return how the processes of a training find each other.
-
-    Lightning takes every job of Slurm for a training of all its tasks, which it sends again when time is up; here
-    a training takes part in what the command line says, and goes on with ``--resume``.
-    """
-    if is_training_of_slurm(processes):
-        return SLURMEnvironment(auto_requeue=False)
-    if processes > 1 and TorchElasticEnvironment.detect():
-        return TorchElasticEnvironment()
-    return LightningEnvironment()
-
-
-@contextmanager
-def quiet_lightning() -> Iterator[None]:
-    """Silence Lightning's banners and its advice about data loaders, which are not torch's here."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module=r"lightning.*")
-            warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def act_after_training(method: Method, bags: BagDataset, seed: int, device: str = "auto") -> None:

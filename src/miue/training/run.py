@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib.util
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import Logger
-
 from miue.common.devices import training_rank
-from miue.common.errors import one_of_two, out_of_range, unknown_name
+from miue.common.errors import ConfigError, one_of_two, out_of_range, unknown_name
 from miue.common.tasks import Executor
 from miue.common.values import check_fields, check_value, several
 from miue.settings import RunSettings
@@ -66,8 +64,12 @@ class Run:
         check_fields(self)
         if self.processes > 1 and not self.executor.is_local:
             raise one_of_two("several devices for each training, and trainings on several processes")
-        check_value("callbacks", self.settings.callbacks, tuple[Callback, ...])
-        check_value("logger", self.loggers, tuple[Logger, ...])
+        if self.settings.callbacks or self.loggers:
+            from lightning.pytorch import Callback
+            from lightning.pytorch.loggers import Logger
+
+            check_value("callbacks", self.settings.callbacks, tuple[Callback, ...])
+            check_value("logger", self.loggers, tuple[Logger, ...])
         for name, value in self.settings.trainer_options.items():
             if name not in TRAINER_OPTIONS:
                 raise unknown_name("trainer option", name, TRAINER_OPTIONS)
@@ -84,8 +86,16 @@ class Run:
         """Processes that train one network together."""
         return self.settings.devices * self.settings.nodes
 
+    @property
+    def on_lightning(self) -> bool:
+        """Whether Lightning trains, whose import takes seconds: several devices, or what is Lightning's."""
+        given = self.settings
+        return bool(
+            self.processes > 1 or given.trackers or given.callbacks or self.loggers or given.trainer_options
+        )
+
     @cached_property
-    def loggers(self) -> tuple[Logger, ...]:
+    def loggers(self) -> tuple[Any, ...]:
         """Lightning's loggers, beside those of the trackers."""
         logger = self.settings.logger
         return () if logger is None else tuple(several(logger) or (logger,))
@@ -102,3 +112,23 @@ class Run:
         assert root is not None
         assert self.folder is not None
         return self.folder.resolve().relative_to(root.resolve().parent).as_posix()
+
+
+def check_trackers(names: Sequence[str], folder: Path | None) -> None:
+    """Raise unless each tracker is installed, and has a folder to write to.
+
+    Raises:
+        ConfigError: one of these is missing.
+    """
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise ConfigError(
+                item=f"tracker {name!r}",
+                wanted=f"the package {name}",
+                got="it is not installed",
+                fix=f"pip install 'miue[{name}]', or leave the tracker out",
+            )
+        if folder is None:
+            raise ConfigError(
+                item=f"tracker {name!r}", wanted="a folder for the run", got="out=None", fix="pass out=FOLDER"
+            )

@@ -5,10 +5,9 @@ Each epoch's values are those of log.csv. By default all stays in the run's fold
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -145,26 +144,6 @@ class Tracker(Logger):
             warn_user(
                 f"tracker {self.called!r} failed ({type(error).__name__}: {shortened(str(error))}): the training "
                 "goes on without it; log.csv has the values of every epoch"
-            )
-
-
-def check_trackers(names: Sequence[str], folder: Path | None) -> None:
-    """Raise unless each tracker is installed, and has a folder to write to.
-
-    Raises:
-        ConfigError: one of these is missing.
-    """
-    for name in names:
-        if importlib.util.find_spec(name) is None:
-            raise ConfigError(
-                item=f"tracker {name!r}",
-                wanted=f"the package {name}",
-                got="it is not installed",
-                fix=f"pip install 'miue[{name}]', or leave the tracker out",
-            )
-        if folder is None:
-            raise ConfigError(
-                item=f"tracker {name!r}", wanted="a folder for the run", got="out=None", fix="pass out=FOLDER"
             )
 
 

@@ -47,9 +47,9 @@ from miue.settings import DEFAULT_DISTANCES, TrainSettings
 from miue.training.checkpoints import LAST
 from miue.training.fit import TrainingSummary, act_after_training, fit, learn_inputs, read_fitted
 from miue.training.job import Job, handed_over, read_job
-from miue.training.module import constant_criterion
+from miue.training.learner import constant_criterion
 from miue.training.notes import keep_in_memory, length_in_words, question_negative_class, say_parts, warn_of_bags
-from miue.training.run import Run
+from miue.training.run import Run, check_trackers
 from miue.training.run_folder import (
     MEMBER,
     MEMBERS,
@@ -62,7 +62,6 @@ from miue.training.run_folder import (
     write_model,
 )
 from miue.training.sets import check_censoring
-from miue.training.trackers import check_trackers
 
 HOLD_OUT = "to hold out a share of the bags, pass settings={'validation_fraction': 0.2}"
 NONE_HELD_OUT = (

@@ -1,19 +1,17 @@
-"""Lightning callbacks: a line of the log and the progress at the end of each epoch, a stop after a batch."""
+"""What watches a training: a line of the log and the progress at the end of each epoch, a stop after a batch."""
 
 from __future__ import annotations
 
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import lightning.pytorch as pl
-from lightning.pytorch.callbacks import Callback
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
@@ -22,10 +20,23 @@ from miue.common.processes import RAISED, raises_interrupts
 from miue.common.tables import read_text_columns, write_rows
 from miue.common.tasks import report_share
 from miue.common.text import literal
-from miue.training.checkpoints import MIN_DELTA, BestWeights
+from miue.training.checkpoints import BestWeights
 
 
-class EpochLog(Callback):
+class Watcher:
+    """Is told when a training begins, when an epoch has ended, and when the training has, also by an error."""
+
+    def begin(self, epoch: int, max_epochs: int) -> None:
+        """See how many epochs were trained before, and how many are trained at most."""
+
+    def end_epoch(self, epoch: int, values: Mapping[str, float]) -> None:
+        """See how many epochs have ended, and the values of the last one."""
+
+    def end(self) -> None:
+        """See the end."""
+
+
+class EpochLog(Watcher):
     """One CSV line per epoch, whole after every epoch, continued by a resumed run.
 
     Args:
@@ -38,12 +49,8 @@ class EpochLog(Callback):
         self.path = path
         self.rows: list[dict[str, Any]] = []
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Keep the lines of the epochs that a resumed run does not train again."""
-        self.keep_until(trainer.current_epoch)
-
-    def keep_until(self, epoch: int) -> None:
-        """Take over the lines of a run that is resumed after ``epoch``.
+    def begin(self, epoch: int, max_epochs: int) -> None:
+        """Keep the lines of the epochs that a resumed run does not train again.
 
         Raises:
             StorageError: the file holds something else.
@@ -60,59 +67,52 @@ class EpochLog(Callback):
             rows = zip(*columns.values(), strict=True)
             self.rows = [dict(zip(columns, row, strict=True)) for row in rows if int(row[0]) <= epoch]
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def end_epoch(self, epoch: int, values: Mapping[str, float]) -> None:
         """Add the line of this epoch and write the file."""
-        metrics = {key: float(trainer.callback_metrics[key]) for key in self.columns[1:-1]}
-        rate = trainer.optimizers[0].param_groups[0]["lr"]
-        self.rows.append({"epoch": trainer.current_epoch + 1, **metrics, "learning_rate": rate})
+        self.rows.append({**values, "epoch": epoch})
         write_rows(self.path, self.columns, [[str(row[name]) for name in self.columns] for row in self.rows])
 
 
-class ReportsShare(Callback):
+class ReportsShare(Watcher):
     """Report how much of a training is done to the bar of what it is a part of, such as a cross-validation."""
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def begin(self, epoch: int, max_epochs: int) -> None:
         """Report the epochs of a run that is resumed, or 0."""
-        report_share(trainer.current_epoch / (trainer.max_epochs or 1))
+        self.max_epochs = max_epochs
+        report_share(epoch / max_epochs)
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def end_epoch(self, epoch: int, values: Mapping[str, float]) -> None:
         """Report the epochs that are done."""
-        report_share((trainer.current_epoch + 1) / (trainer.max_epochs or 1))
+        report_share(epoch / self.max_epochs)
 
 
-class EpochProgress(Callback):
+class EpochProgress(Watcher):
     """A line with the epoch, the criterion, the best one with its epoch, and the most time that can be left."""
 
     def __init__(self, best: BestWeights) -> None:
         self.best = best
         self.bar = Progress(TextColumn("{task.description}", markup=False), console=Console(stderr=True))
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def begin(self, epoch: int, max_epochs: int) -> None:
         """Show the line."""
-        self.first, self.started = trainer.current_epoch, time.perf_counter()
-        self.task = self.bar.add_task(f"epoch {trainer.current_epoch}/{trainer.max_epochs}", total=None)
+        self.first, self.total, self.started = epoch, max_epochs, time.perf_counter()
+        self.task = self.bar.add_task(f"epoch {epoch}/{max_epochs}", total=None)
         self.bar.start()
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def end_epoch(self, epoch: int, values: Mapping[str, float]) -> None:
         """Write the line again."""
-        done, total = trainer.current_epoch + 1, trainer.max_epochs or 0
-        criterion = float(trainer.callback_metrics["criterion"])
-        best, best_epoch = self.best.best_criterion, self.best.best_epoch
-        if criterion < best - MIN_DELTA:
-            best, best_epoch = criterion, done
-        seconds = (time.perf_counter() - self.started) / (done - self.first)
-        if done == self.first + 1 < total:
-            most = f"{_duration(seconds)} an epoch, at most {_duration(seconds * (total - self.first))} in all"
+        seconds = (time.perf_counter() - self.started) / (epoch - self.first)
+        if epoch == self.first + 1 < self.total:
+            most = (
+                f"{_duration(seconds)} an epoch, at most {_duration(seconds * (self.total - self.first))} in all"
+            )
             self.bar.console.print(literal(most))
-        line = f"epoch {done}/{total} ETA {_duration(seconds * (total - done))} loss {criterion:.3f} "
-        self.bar.update(self.task, description=f"{line}best {best:.3f} ({best_epoch})")
+        line = f"epoch {epoch}/{self.total} ETA {_duration(seconds * (self.total - epoch))} "
+        best = f"best {self.best.best_criterion:.3f} ({self.best.best_epoch})"
+        self.bar.update(self.task, description=f"{line}loss {values['criterion']:.3f} {best}")
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Leave the line as it is."""
-        self.bar.stop()
-
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Give the terminal back."""
+    def end(self) -> None:
+        """Leave the line as it is, and give the terminal back."""
         self.bar.stop()
 
 
@@ -120,8 +120,8 @@ def _duration(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
 
 
-class StopAfterBatch(Callback):
-    """Raise ``KeyboardInterrupt`` at the end of the batch during which an interrupt came.
+class StopAfterBatch:
+    """Raises ``KeyboardInterrupt`` at the end of the batch during which an interrupt came.
 
     Python raises it wherever it is, and drops it within a destructor or a callback of C code; a flag is not lost.
     """
@@ -129,7 +129,7 @@ class StopAfterBatch(Callback):
     def __init__(self) -> None:
         self.requested: type[KeyboardInterrupt] | None = None
 
-    def check(self, *hook: Any) -> None:
+    def check(self) -> None:
         """Raise where an interrupt came.
 
         Raises:
@@ -138,12 +138,10 @@ class StopAfterBatch(Callback):
         if self.requested is not None:
             raise self.requested
 
-    on_train_batch_end = on_validation_batch_end = check  # type: ignore[assignment]
-
 
 @contextmanager
 def interrupts_after_batches() -> Iterator[StopAfterBatch]:
-    """Hold back the first interrupt of the block for the callback; a second one is raised at once.
+    """Hold back the first interrupt of the block until it is checked; a second one is raised at once.
 
     A handler that does something else than to raise it is left in place, and so is any outside of the main thread.
     """

@@ -28,6 +28,7 @@ from miue.bags import BagDataset
 from miue.io import make_folds
 from miue.model.recipe import Recipe
 from miue.selection import cross_validate
+from miue.training import checkpoints
 
 SETTINGS = {"seed": 7, "max_epochs": 8, "learning_rate": 3e-3, "lr_patience": 1}
 ENSEMBLE = {"method": "deep-ensemble", "options": {"method.size": 3}}
@@ -129,5 +130,6 @@ def campaign(kind: str, kills: int, seed: int, place: Path) -> dict[str, Any]:
 if __name__ == "__main__":
     for module in ("scipy.stats", "sklearn.model_selection", "sklearn.neighbors"):
         importlib.import_module(module)  # once, before any process is forked
+    checkpoints.SECONDS = 0
     with tempfile.TemporaryDirectory() as folder:
         print(json.dumps(campaign(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(folder))))

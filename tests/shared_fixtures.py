@@ -115,6 +115,12 @@ def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a checkpoint be written at the end of every epoch."""
+    monkeypatch.setattr("miue.training.checkpoints.SECONDS", 0.0)
+
+
+@pytest.fixture
 def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every training end after three epochs: of examples it counts whether they run, not what is learned."""
 

@@ -121,6 +121,7 @@ def test_a_training_that_ended_early_goes_on_there(
         raise ZeroDivisionError
 
     with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
+        patched.setattr("miue.training.checkpoints.SECONDS", 0.0)
         patched.setattr(BestWeights, "save", write_and_end)
         trained(tmp_path / "parts")
     resumed = trained(tmp_path / "parts").predict(bags, device="cpu")

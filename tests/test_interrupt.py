@@ -24,7 +24,8 @@ from miue.training.learner import Learner
 
 INTERRUPTIBLE = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "signal.signal(signal.SIGHUP, signal.SIG_DFL); from miue.cli import main; main()"
+    "signal.signal(signal.SIGHUP, signal.SIG_DFL); from miue.cli import main; "
+    "from miue.training import checkpoints; checkpoints.SECONDS = 0; main()"
 )
 SLOW = ["--set", "max_epochs=5000", "--set", "stop_patience=5000", "--quiet"]
 

@@ -20,6 +20,7 @@ import miue
 from miue.bags import BagDataset
 from miue.common.errors import ConfigError
 
+pytestmark = pytest.mark.usefixtures("every_epoch")
 KINDS: dict[str, dict[str, Any]] = {
     "mirel": {"options": {"encoder.dropout": 0.2}},
     "bayes-mil": {"method": "bayes-mil"},

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,9 +25,10 @@ from miue.io import make_folds
 from miue.model.recipe import Recipe, settings_by_size
 from miue.selection import cross_validate
 from miue.settings import TrainingConfig
-from miue.training.checkpoints import BestWeights
+from miue.training.checkpoints import BestWeights, epochs_in
 from miue.training.learner import optimizer_and_schedule
 
+pytestmark = pytest.mark.usefixtures("every_epoch")
 RARE = [*range(1, 24, 2), 0, 2, 4]  # three of fifteen are positive
 KINDS: dict[str, tuple[BagDataset, dict[str, Any]]] = {
     "lenet": (bright_bags(side=16), {"encoder": "lenet", "options": {"encoder.dropout": 0.2}}),
@@ -131,6 +133,37 @@ def test_a_run_killed_between_best_and_last_weights_is_resumed(
         with pytest.raises(Killed):
             train(kind, tmp_path / "killed")
     train(kind, tmp_path / "killed", if_exists="resume")
+    assert_same_files(tmp_path / "whole", tmp_path / "killed")
+
+
+@pytest.mark.parametrize("callbacks", [(), (Callback(),)], ids=["loop", "lightning"])
+def test_checkpoints_are_written_by_time_and_at_the_end(
+    callbacks: tuple[Callback, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, written, add = [0.0], list[int](), BestWeights.add
+
+    def take_six_seconds(best: BestWeights, epoch: int, *given: Any) -> None:
+        now[0] += 6
+        add(best, epoch, *given)
+        if best.last.exists() and epochs_in(best.last) not in written:
+            written.append(epochs_in(best.last))
+        if epoch == dies_at:
+            raise Killed
+
+    monkeypatch.setattr("miue.training.checkpoints.SECONDS", 15.0)
+    monkeypatch.setattr("miue.training.checkpoints.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(BestWeights, "add", take_six_seconds)
+    more: dict[str, Any] = {"settings": {"max_epochs": 8, "callbacks": callbacks}}
+    dies_at = 0
+    train("mlp", tmp_path / "whole", **more)
+    assert written == [3, 6]
+    assert epochs_in(tmp_path / "whole" / "checkpoints" / "last.safetensors") == 8
+    dies_at = 5
+    with pytest.raises(Killed):
+        train("mlp", tmp_path / "killed", **more)
+    assert epochs_in(tmp_path / "killed" / "checkpoints" / "last.safetensors") == 3
+    dies_at = 0
+    train("mlp", tmp_path / "killed", **more, if_exists="resume")
     assert_same_files(tmp_path / "whole", tmp_path / "killed")
 
 

@@ -85,6 +85,7 @@ def test_each_member_of_an_ensemble_is_tracked(tmp_path: Path, bags: BagDataset)
     assert first != second
 
 
+@pytest.mark.usefixtures("every_epoch")
 def test_a_resumed_training_tracks_each_epoch_once(
     tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:

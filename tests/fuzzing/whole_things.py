@@ -193,7 +193,7 @@ def _interrupted(after: int, *words: object) -> None:
             raise KeyboardInterrupt
         whole(self, *arguments)
 
-    with patch.object(BestWeights, "save", save):
+    with patch.object(BestWeights, "save", save), patch("miue.training.checkpoints.SECONDS", 0.0):
         _stopped(*words)
 
 

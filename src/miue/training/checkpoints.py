@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,7 @@ from miue.methods import Method
 LAST, BEST, PREVIOUS = "last.safetensors", "best.safetensors", "previous.safetensors"
 PARTS = ("epoch", "state_dict", "optimizer_states", "lr_schedulers", "callbacks", "schedule")
 """What a checkpoint holds, by the names of Lightning, which may have written it or go on from it."""
+SECONDS = 15.0  # between two checkpoints; those of an epoch that takes longer are not left out
 KEY = "BestWeights"  # among the states of callbacks
 MIN_DELTA = 1e-6  # an epoch improves when its criterion falls by more than this
 
@@ -32,6 +34,7 @@ MIN_DELTA = 1e-6  # an epoch improves when its criterion falls by more than this
 class BestWeights:
     """The weights of the best epoch, and, where there is a folder, the state to resume from.
 
+    Both are written at the end of an epoch, ``SECONDS`` after the last time, and at the end of the training.
     ``best.safetensors`` is written before ``last.safetensors``, and until both are, what it replaces is kept as
     ``previous.safetensors``: a training that is killed between the two resumes from the epoch before.
 
@@ -49,7 +52,7 @@ class BestWeights:
         self.best_epoch = 0
         self.stopped = False
         self._weights: dict[str, Tensor] = {}
-        self._sha256 = ""
+        self._sha256, self._is_written, self._saved = "", True, time.monotonic()
 
     def add(self, epoch: int, criterion: float, method: Method) -> None:
         """Keep the weights if they are the best so far; training stops where patience has ended.
@@ -61,20 +64,28 @@ class BestWeights:
         """
         if criterion < self.best_criterion - MIN_DELTA:
             self.best_criterion, self.best_epoch = criterion, epoch
-            self._weights = copy_weights(method)
-            self._sha256 = digest(self._weights)
+            self._weights, self._is_written = copy_weights(method), False
+        self.stopped = epoch - self.best_epoch >= self.patience
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to save."""
+        return self.folder is not None and time.monotonic() - self._saved >= SECONDS
+
+    def save(self, write: Callable[[Path], None]) -> None:
+        """Write the best weights, if there are others, and the state to resume from, where there is a folder."""
+        if self.folder is None:
+            return
+        if not self._is_written:
+            self._sha256, self._is_written = digest(self._weights), True
             if self.writes:
                 if self.best.exists():
                     self.best.replace(self.previous)
                 write_tensors(self.best, self._weights)
-        self.stopped = epoch - self.best_epoch >= self.patience
-
-    def save(self, write: Callable[[Path], None]) -> None:
-        """Write the state to resume from, where there is a folder."""
-        if self.folder is not None:
-            write(self.last)  # all processes of a training meet here, and the first one writes
+        write(self.last)  # all processes of a training meet here, and the first one writes
         if self.writes:
             remove(self.previous)
+        self._saved = time.monotonic()
 
     def best_weights(self) -> dict[str, Tensor]:
         """Return the weights of the best epoch.

@@ -116,10 +116,10 @@ def _watchers(run: Run, best: BestWeights) -> list[Watcher]:
 
 
 def _train_here(learner: Learner, stop: StopAfterBatch, device: torch.device) -> None:
-    """Train in this process until the criterion stops improving, or the last epoch has ended."""
+    """Train in this process, and write the state to resume from."""
     try:
         optimizer = learner.begin_on(device)
-        while learner.epoch < learner.max_epochs and not learner.best.stopped:
+        while not learner.has_ended:
             learner.begin_epoch()
             for batch in learner.data.updates(learner.epoch):
                 loss = learner.loss(batch.to(device))
@@ -132,7 +132,8 @@ def _train_here(learner: Learner, stop: StopAfterBatch, device: torch.device) ->
                     learner.validate(batch.to(device))
                     stop.check()
             learner.end_epoch()
-            learner.best.save(lambda path: write_nested(path, learner.to_state()))
+            if learner.has_ended or learner.best.is_due:
+                learner.best.save(lambda path: write_nested(path, learner.to_state()))
     finally:
         learner.method.cpu()
 

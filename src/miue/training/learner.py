@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Float64
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -230,6 +230,11 @@ class Learner:
         self._fix = FIX_OF_LOSS
         if state is not None:
             self._check_weights(state["state_dict"])
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the criterion has stopped improving, or the last epoch has ended."""
+        return self.best.stopped or self.epoch >= self.max_epochs
 
     def begin(self, device: torch.device) -> Adam:
         """Return the optimizer of a method that is on its device, once a network of others was looked at."""

@@ -141,7 +141,7 @@ class BetweenEpochs(Checkpoint):
     """Stops a training, and writes its state at the end of an epoch, after the callbacks of the user."""
 
     def __init__(self, learner: Learner, stop: StopAfterBatch) -> None:
-        self.best, self.max_epochs, self.stop = learner.best, learner.max_epochs, stop
+        self.learner, self.best, self.stop = learner, learner.best, stop
 
     @property
     def state_key(self) -> str:
@@ -161,7 +161,8 @@ class BetweenEpochs(Checkpoint):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Stop where patience has ended or a callback wants it, and write the state to resume from."""
         self.best.stopped = trainer.should_stop = trainer.should_stop or self.best.stopped
-        self.best.save(trainer.save_checkpoint)
+        if trainer.strategy.broadcast(self.learner.has_ended or self.best.is_due):  # as the first process says
+            self.best.save(trainer.save_checkpoint)
 
     def state_dict(self) -> dict[str, Any]:
         """Return that of the best weights."""
@@ -231,7 +232,7 @@ def _trainer(run: Run, between: BetweenEpochs, loggers: Sequence[Logger]) -> pl.
         return pl.Trainer(
             **options,
             default_root_dir=run.folder,
-            max_epochs=between.max_epochs,
+            max_epochs=between.learner.max_epochs,
             callbacks=[*settings.callbacks, between],
             plugins=[SafetensorsCheckpointIO(), _environment(run.processes)],
             logger=[*loggers, *run.loggers],

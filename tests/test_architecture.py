@@ -65,10 +65,10 @@ LIGHT = ("distributions", "predictions", "calibration", "evaluation", "report")
 
 
 BUDGET = {
-    "common": (4_110, 25),
-    "settings": (765, 7),
+    "common": (4_135, 25),
+    "settings": (775, 7),
     "targets": (510, 5),
-    "bags": (3_945, 18),
+    "bags": (3_975, 18),
     "distributions": (770, 9),
     "networks": (1_650, 14),
     "scores": (1_150, 9),
@@ -77,10 +77,10 @@ BUDGET = {
     "predictions": (3_130, 14),
     "calibration": (4_570, 23),
     "evaluation": (2_850, 12),
-    "io": (6_315, 35),
+    "io": (6_440, 36),
     "datasets": (1_050, 9),
     "model": (3_795, 16),
-    "training": (2_715, 13),
+    "training": (2_955, 14),
     "selection": (1_775, 8),
     "sklearn": (450, 2),
     "pathology": (3_350, 17),

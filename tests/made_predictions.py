@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from miue.bags import Coords, Labels, OodFlags
+from miue.bags import Coords, Labels, OodFlags, Slides
 from miue.distributions import Categorical, Dirichlet
 from miue.predictions import Predictions, PredictionTable, Provenance, TrainingRecord
 
@@ -97,6 +97,17 @@ def on_a_slide(predictions: Predictions) -> Predictions:
     assert table.instance is not None
     coords = np.stack([table.instance % 4, table.instance // 4], 1) * 256
     return replace(predictions, instances=replace(table, coords=Coords.of(coords)))
+
+
+def of_two_slides(predictions: Predictions) -> Predictions:
+    """The same with the first eight instances of each bag on one slide and the others on another."""
+    table = predictions.instances
+    assert table is not None and table.instance is not None
+    names = [
+        f"{'left' if place < 8 else 'right'} of {bag}"
+        for bag, place in zip(table.bag_ids, table.instance, strict=True)
+    ]
+    return replace(predictions, instances=replace(table, slides=Slides.of(names)))
 
 
 def chromium() -> str | None:

@@ -20,6 +20,7 @@ from made_predictions import (
     chromium,
     made_predictions,
     made_provenance,
+    of_two_slides,
     on_a_slide,
     unlabeled,
     without_evidence,
@@ -280,6 +281,18 @@ def test_a_map_is_drawn_where_coordinates_are_known(show: Show, instances: int, 
     assert np.array(z, float).shape == grid  # of one row, too, in whole squares
     drawn = shown.page.evaluate("(({x0, dx, y0}) => [x0, dx, y0])(document.getElementById('bag-plot').data[0])")
     assert drawn == [128, 256, 128]  # a coordinate is the upper left corner of its square
+
+
+def test_the_map_of_a_patient_is_of_one_slide_at_a_time(show: Show) -> None:
+    shown = show(of_two_slides(on_a_slide(made_predictions(per_bag=12))))
+    shown.page.locator("#bags-table tbody button").first.click()
+    sides = []
+    for slide in shown.page.locator("#bag-slide option").all_text_contents():
+        shown.page.select_option("#bag-slide", label=slide)
+        z = shown.page.evaluate("document.getElementById('bag-plot').data[0].z")
+        sides.append((slide.split(" ")[0], *np.array(z, float).shape))
+        assert shown.page.locator("#bag-instances tbody tr").count() == np.prod(sides[-1][1:])
+    assert sides == [("left", 2, 4), ("right", 1, 4)]
 
 
 def test_one_bag_is_not_called_bags(show: Show) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from made_files import slides
 from made_flags import flagged_slides
-from made_predictions import made_predictions, on_a_slide
+from made_predictions import made_predictions, of_two_slides, on_a_slide
 from made_reports import Page, reported, store_of, unpacked
 from matplotlib.patches import Rectangle
 from typer.testing import CliRunner
@@ -199,6 +199,18 @@ def test_the_place_of_an_instance_is_told_by_the_first_predictions_that_know_it(
 
 
 @pytest.mark.long
+def test_a_report_knows_the_slide_of_each_instance_where_bags_hold_several(tmp_path: Path) -> None:
+    given = of_two_slides(made_predictions(bags=3, per_bag=12))
+    instances = reported(tmp_path, given)[0].data["instances"]
+    slides = np.array(instances["slides"])[unpacked(instances["slide"])]
+    position = unpacked(instances["position"])
+    bag = np.repeat(given.bags.bag_ids, 12)
+    sides = np.where(position < 8, "left of ", "right of ")
+    assert slides.tolist() == [f"{side}{name}" for side, name in zip(sides, bag, strict=True)]
+    (tmp_path / "without").mkdir()
+    assert reported(tmp_path / "without", made_predictions())[0].data["instances"]["slide"] is None
+
+
 def test_flags_of_each_run_are_kept_with_their_promise_and_counted_in_all(tmp_path: Path) -> None:
     flagged, plain = flagged_slides(40, 400), on_a_slide(made_predictions(40, 400, seed=1))
     assert flagged.instances is not None and flagged.instances.flagged is not None

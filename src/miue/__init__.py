@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.bags import BagDataset as BagDataset
     from miue.bags import Segments as Segments
     from miue.bags import concatenate as concatenate
+    from miue.bags import merge_bags as merge_bags
     from miue.calibration import Calibration as Calibration
     from miue.calibration import DeferralGoal as DeferralGoal
     from miue.calibration import FalseAlarmGoal as FalseAlarmGoal
@@ -90,6 +91,7 @@ _PUBLIC = {
     "load_bags": "miue.io",
     "make_folds": "miue.io",
     "make_split": "miue.io",
+    "merge_bags": "miue.bags",
     "read_predictions": "miue.predictions",
     "read_store": "miue.io",
     "train": "miue.training.train",

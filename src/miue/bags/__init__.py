@@ -23,7 +23,8 @@ from miue.bags.fingerprints import (
     fingerprint_of_facts,
     warn_of_copies,
 )
-from miue.bags.known import Coords, Labels, OodFlags, Outcomes, PartlyKnown
+from miue.bags.known import Coords, Labels, OodFlags, Outcomes, PartlyKnown, Slides
+from miue.bags.merging import PATIENT, disagreements, merge_bags
 from miue.bags.rows import GroupedRows
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from miue.bags.statistics import count_statistics, image_statistics
 
 __all__ = [
+    "PATIENT",
     "READ_AHEAD",
     "BagBatch",
     "BagDataset",
@@ -66,6 +68,7 @@ __all__ = [
     "PackedBatches",
     "PartlyKnown",
     "Segments",
+    "Slides",
     "advise_on_shape",
     "as_float",
     "augmented",
@@ -75,6 +78,7 @@ __all__ = [
     "count_statistics",
     "count_units",
     "describe_copies",
+    "disagreements",
     "draw_folds",
     "draw_one_of_each",
     "find_same_bags",
@@ -85,6 +89,7 @@ __all__ = [
     "image_statistics",
     "kind_of_pixels",
     "largest_pixel",
+    "merge_bags",
     "ordered_batches",
     "per_instance",
     "read_ahead",

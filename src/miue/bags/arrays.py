@@ -135,6 +135,24 @@ class ChainedInstances(PartedInstances):
         return np.asarray(self.parts[part][positions])
 
 
+class RearrangedInstances(PartedInstances):
+    """Spans of one array of instances in another order, each left where it is.
+
+    Args:
+        array: of all instances.
+        starts: the first instance of each span.
+        sizes: instances of each span.
+    """
+
+    def __init__(self, array: InstanceArray, starts: np.ndarray, sizes: np.ndarray) -> None:
+        super().__init__(sizes, tuple(array.shape[1:]), array.dtype)
+        self.array, self.starts, self.sizes = array, starts, sizes
+
+    def read_span(self, part: int, start: int, stop: int) -> np.ndarray:
+        """Return the instances of a span from ``start`` up to ``stop``."""
+        return np.asarray(self.array[int(self.starts[part]) + start : int(self.starts[part]) + stop])
+
+
 def row_spans(shape: tuple[int, ...], dtype: np.dtype) -> Iterator[slice]:
     """Yield the rows of an array a slice at a time, of at most ``BYTES_AT_ONCE`` or of one row.
 
@@ -153,6 +171,13 @@ def chain(parts: Sequence[InstanceArray]) -> InstanceArray:
     if all(type(part) is np.ndarray for part in parts):
         return np.concatenate([np.asarray(part) for part in parts])
     return ChainedInstances(parts)
+
+
+def rearranged(array: InstanceArray, starts: np.ndarray, sizes: np.ndarray) -> InstanceArray:
+    """Return spans of ``array`` one after another: copied where it is in memory, else read when asked for."""
+    if type(array) is np.ndarray:
+        return np.concatenate([array[start : start + size] for start, size in zip(starts, sizes, strict=True)])
+    return RearrangedInstances(array, starts, sizes)
 
 
 def bag_array(bag: Any, name: str) -> np.ndarray:

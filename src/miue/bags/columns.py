@@ -15,7 +15,7 @@ from jaxtyping import Float64, Int64
 
 from miue.bags.cells import UNKNOWN_WORDS, cell_name, is_number, known_text, row_name, whole_number
 from miue.bags.classes import by_their_names, check_classes, known_labels
-from miue.bags.known import Coords, Labels, OodFlags, Outcomes
+from miue.bags.known import Coords, Labels, OodFlags, Outcomes, Slides
 from miue.common.errors import DataError, unknown_name
 from miue.common.numbers import LARGEST_COORD, MOST_EXACT
 
@@ -92,6 +92,7 @@ class ItemColumns:
         coords: position of each item, None where none has any.
         patch_sizes: side of each item's patches in level-0 pixels, 0 where unknown; None where all are.
         outcomes: numbers that the labels are intervals of, of a target that has them; else None.
+        slides: of each instance, where bags hold several; None elsewhere.
     """
 
     labels: Labels
@@ -101,6 +102,7 @@ class ItemColumns:
     coords: Coords | None = None
     patch_sizes: Int64[np.ndarray, "n"] | None = None
     outcomes: Outcomes | None = None
+    slides: Slides | None = None
 
     @classmethod
     def unknown(cls, count: int) -> ItemColumns:
@@ -133,6 +135,7 @@ class ItemColumns:
                 [p.patch_sizes for p in parts], sizes, lambda n: np.zeros(n, np.int64), np.concatenate
             ),
             outcomes=_filled([p.outcomes for p in parts], sizes, Outcomes.unknown, Outcomes.concatenate),
+            slides=_filled([p.slides for p in parts], sizes, Slides.unknown, Slides.concatenate),
         )
 
 
@@ -154,8 +157,8 @@ def read_item_columns(columns: Mapping[str, Any], table: str, labels: Labels | N
     """Return what the columns of a table say of its rows.
 
     Args:
-        columns: text of each row under is_ood, ood_set, patient and patch_size, numbers under x and y, as far as
-            the table has them, and at least one other.
+        columns: text of each row under is_ood, ood_set, patient, patch_size and slide, numbers under x and y, as
+            far as the table has them, and at least one other.
         table: its name, for messages.
         labels: of the rows.
 
@@ -175,6 +178,7 @@ def read_item_columns(columns: Mapping[str, Any], table: str, labels: Labels | N
         coords=read_coords(columns["x"], columns["y"], table) if {"x", "y"} <= set(columns) else None,
         patch_sizes=whole_numbers(columns["patch_size"], table, "patch_size") if "patch_size" in columns else None,
         outcomes=read_outcomes(columns, table) if "outcome" in columns else None,
+        slides=Slides.of([*map(known_text, map(str, columns["slide"]))]) if "slide" in columns else None,
     )
 
 

@@ -63,6 +63,8 @@ def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
         extractor=extractors.pop() if len(extractors) == 1 else "",
         patch_scales=tuple(sorted({scale for part in parts for scale in part.patch_scales})),
         feature_names=features.pop() if len(features) == 1 else (),
+        slides=of_instances.slides,
+        bag_per=shared.pop() if len(shared := {part.bag_per for part in parts}) == 1 else "",
         **bag_fields(of_bags),
     )
 

@@ -16,7 +16,7 @@ from miue.bags.cells import is_missing, one_form
 from miue.bags.classes import LabelSequence, names_or_numbers
 from miue.bags.columns import ItemColumns
 from miue.bags.from_python import fields_of_anndata, fields_of_arrays, fields_of_frame, fields_of_rows
-from miue.bags.known import Coords, Labels, OodFlags, Outcomes
+from miue.bags.known import Coords, Labels, OodFlags, Outcomes, Slides
 from miue.bags.rows import plain_values
 from miue.common.errors import ConfigError, DataError, noting_when, unknown_name, wrong_type
 from miue.common.text import PrintsAsTable, ResultTable
@@ -78,6 +78,8 @@ class BagDataset(PrintsAsTable):
         feature_names: of the D features, where a table or data frame names its columns; else none.
         target: what labels mean where they are more than classes.
         outcomes: numbers that the labels are intervals of, of such a target; else None.
+        slides: that each of the M instances is of, where bags hold several (``merge_bags``).
+        bag_per: what all slides of one bag share, such as "patient"; "" where a bag is one of its own.
     """
 
     instances: InstanceArray
@@ -100,6 +102,8 @@ class BagDataset(PrintsAsTable):
     feature_names: tuple[str, ...] = ()
     target: Target | None = None
     outcomes: Outcomes | None = None
+    slides: Slides | None = None
+    bag_per: str = ""
 
     checked_apart = True  # by check_dataset
 
@@ -384,12 +388,14 @@ class BagDataset(PrintsAsTable):
             is_ood=is_ood,
             ood_sets=np.where(is_ood.out_of_distribution, sets, "").astype(object),
             coords=None if self.coords is None else self.coords[rows],
+            slides=None if self.slides is None else self.slides[rows],
         )
 
     def all_instance_columns(self) -> ItemColumns:
         """Return what is known of each of the M instances, of bags or not; sets are those of bags."""
         nothing = np.full(len(self.instance_labels), "", object)
-        return ItemColumns(self.instance_labels, self.instance_is_ood, nothing, coords=self.coords)
+        labels, is_ood = self.instance_labels, self.instance_is_ood
+        return ItemColumns(labels, is_ood, nothing, coords=self.coords, slides=self.slides)
 
     @property
     def num_classes(self) -> int:

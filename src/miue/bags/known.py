@@ -1,4 +1,4 @@
-"""Values of which some may be unknown: labels, out-of-distribution flags and positions."""
+"""Values of which some may be unknown: labels, out-of-distribution flags, positions and slides."""
 
 from __future__ import annotations
 
@@ -281,3 +281,70 @@ class Coords(PartlyKnown):
         """Return these positions, and those of ``others`` where these are unknown."""
         values = np.where(self.known[:, None], self.values, others.values)
         return Coords(values, self.known | others.known)
+
+
+@dataclass(frozen=True, eq=False)
+class Slides:
+    """The slide that each of n instances is of, where bags hold several.
+
+    Attributes:
+        names: of slides.
+        numbers: position of each instance's slide among them; −1 where it is unknown.
+
+    >>> Slides.of(["s1", "s1", "", "s2"]).of_bags([3, 1])
+    [{'s1': 2, '': 1}, {'s2': 1}]
+    """
+
+    names: tuple[str, ...]
+    numbers: Int64[np.ndarray, "n"]
+
+    @classmethod
+    def unknown(cls, count: int) -> Slides:
+        """Return the unknown slides of ``count`` instances."""
+        return cls((), np.full(count, -1, np.int64))
+
+    @classmethod
+    def of(cls, texts: Sequence[str] | np.ndarray) -> Slides:
+        """Return the slides that are so called, "" for an unknown one."""
+        names = tuple(dict.fromkeys(text for text in texts if text))
+        number = {name: place for place, name in enumerate(names)}
+        return cls(names, np.array([number.get(text, -1) for text in texts], np.int64))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Slides]) -> Slides:
+        """Return the slides of all parts, one after the other."""
+        names = parts[0].names
+        if all(part.names is names for part in parts):
+            return cls(names, np.concatenate([part.numbers for part in parts]))
+        number = {name: place for place, name in enumerate(dict.fromkeys(n for part in parts for n in part.names))}
+        of_part = (np.array([*map(number.__getitem__, part.names), -1], np.int64) for part in parts)
+        return cls(
+            tuple(number),
+            np.concatenate([of[part.numbers] for of, part in zip(of_part, parts, strict=True)]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: Any) -> Slides:
+        return Slides(self.names, self.numbers[index])
+
+    @property
+    def texts(self) -> np.ndarray:
+        """The name of each instance's slide, "" where it is unknown."""
+        return np.array([*self.names, ""], object)[self.numbers]
+
+    def of_bags(self, sizes: Sequence[int] | np.ndarray) -> list[dict[str, int]]:
+        """Return of each bag how many instances are of each slide, in their order.
+
+        Args:
+            sizes: instances of each bag, which follow each other.
+        """
+        names, found, end = (*self.names, ""), [], 0
+        for size in np.asarray(sizes).tolist():
+            start, end = end, end + size
+            numbers, first, counts = np.unique(self.numbers[start:end], return_index=True, return_counts=True)
+            order = first.argsort()
+            pairs = zip(numbers[order].tolist(), counts[order].tolist(), strict=True)
+            found.append({names[number]: count for number, count in pairs})
+        return found

@@ -38,16 +38,17 @@ TOO_MANY = 0.3  # share of slides that are first, from which a list no longer or
 
 @dataclass(frozen=True)
 class Worklist:
-    """Slides in the order in which they should be seen.
+    """Slides, or patients, in the order in which they should be seen.
 
     Attributes:
-        rows: one per slide, each with the same keys.
+        rows: one per slide or patient, each with the same keys.
         judged: reason and where it begins, in words.
         not_judged: reason and why nothing can be said of it.
         order: what the slides of one reason are ordered by, in words.
         flags: by which rule patches were flagged and what is promised, in words; "" where none were.
         columns: what the numbers of each uncertainty say, by its name in the rows.
         none_accepted: why the calibration accepts no bag, and what would help; "" where it may accept some.
+        per: what a row is of, and the column of its name: "slide", or what all slides of a bag share.
     """
 
     rows: list[dict[str, Any]]
@@ -57,6 +58,7 @@ class Worklist:
     flags: str = ""
     columns: dict[str, str] = field(default_factory=dict)
     none_accepted: str = ""
+    per: str = "slide"
 
     @property
     def warning(self) -> str:
@@ -118,6 +120,8 @@ def worklist(predictions: Predictions, limits: Limits | Mapping[str, Any] | None
     predicted, most = table.predicted, table.probabilities.max(1)
     counts, flagged = count_instances(predictions), _flag_counts(predictions)
     patients = table.patients if table.patients is not None and table.patients.any() else None
+    per = predictions.provenance.bag_per or Worklist.per
+    held = {} if per == Worklist.per or predictions.instances is None else predictions.instances.slides_of_bags()
     rows: list[dict[str, Any]] = []
     order = np.lexsort((-shown["entropy"], -shown[score], _pressing(flags, len(table))))
     for i in order:
@@ -125,7 +129,8 @@ def worklist(predictions: Predictions, limits: Limits | Mapping[str, Any] | None
         rows.append(
             {
                 "order": len(rows) + 1,
-                "slide": str(table.bag_ids[i]),
+                per: str(table.bag_ids[i]),
+                **({"slides": len(held[str(table.bag_ids[i])])} if held else {}),
                 **({} if patients is None else {"patient": str(patients[i])}),
                 "look": "first" if reasons else "routine",
                 "reason": "; ".join(judgments[reason].words[i] for reason in reasons),
@@ -146,6 +151,7 @@ def worklist(predictions: Predictions, limits: Limits | Mapping[str, Any] | None
         flags=describe_flags(predictions.provenance),
         columns={name: described[name]["text"] for name in shown},
         none_accepted=none_accepted,
+        per=per,
     )
 
 

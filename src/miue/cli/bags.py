@@ -76,7 +76,7 @@ def open_bags(path: Path, load: LoadSettings, *, progress: bool, **more: Any) ->
 def open_bags_of(
     contract: DataContract, path: Path, load: LoadSettings, *, progress: bool, **more: Any
 ) -> LoadedBags:
-    """Return bags of the classes and columns that a model was trained on, where no others are named.
+    """Return bags of the classes and columns that a model was trained on, and of patients as it was, if not said.
 
     Raises:
         ConfigError, DataError, StorageError: as ``open_bags``.
@@ -89,6 +89,10 @@ def open_bags_of(
     if set(classes) == set(map(one_form, names)) and not (path / "store.json").exists():
         classes = names  # whose first is the negative one, as is said
     features = load.features or features_of_model(path, contract.feature_names)
+    if contract.bag_per and load.bag_per is None:
+        said = f"one bag per {contract.bag_per}, as the model was trained; --bag-per slide takes each slide as one"
+        say(f"note: {said}", err=True)
+        more["bag_per"] = contract.bag_per
     return open_bags(path, load, progress=progress, features=features, classes=classes, **more)
 
 

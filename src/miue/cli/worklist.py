@@ -63,7 +63,8 @@ def worklist(
         say_json({"slides": len(made.rows), "first": first, "rows": made.rows, **judged, "out": str(out)})
     else:
         patients = [row["patient"] for row in made.rows if row.get("patient")]
-        worklist_table(made.rows[:show], with_patients=len(patients) > len(set(patients))).show()
+        several = len(patients) > len(set(patients))
+        worklist_table(made.rows[:show], made.per, with_patients=several).show()
         for reason, limit in made.judged.items():
             say(f"{reason}: {limit}")
         for reason, why in made.not_judged.items():
@@ -77,19 +78,19 @@ def worklist(
     warn_of_shift(given)
 
 
-def worklist_table(rows: list[dict[str, Any]], *, with_patients: bool = False) -> ResultTable:
-    """Return the rows as a table; the numbers behind the reasons are in the file."""
-
+def worklist_table(rows: list[dict[str, Any]], per: str = "slide", *, with_patients: bool = False) -> ResultTable:
+    """Return the rows, each of what ``per`` says, as a table; the numbers behind the reasons are in the file."""
     any_flags = any("flagged_patches" in row for row in rows)
     flagged = ["flagged"] if any_flags else []
     patient = ["patient"] if with_patients else []
-    heading = ("", "bag", *patient, "look", "predicted", "probability", "instances", *flagged, "reason")
+    bag = "bag" if per == "slide" else per
+    heading = ("", bag, *patient, "look", "predicted", "probability", "instances", *flagged, "reason")
     shown = []
     for row in rows:
         count = "—" if row["patches"] is None else f"{row['patches']:,}"
         cells = [
             str(row["order"]),
-            row["slide"],
+            row[per],
             *([row["patient"]] if with_patients else []),
             row["look"],
             row["predicted"],

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from miue.bags import BagDataset, Coords, InstanceArray, Labels, OodFlags
-from miue.bags.arrays import ChainedInstances, PartedInstances, row_spans
+from miue.bags import BagDataset, Coords, InstanceArray, Labels, OodFlags, Slides
+from miue.bags.arrays import ChainedInstances, PartedInstances, RearrangedInstances, row_spans
 from miue.common.errors import SAME_FILES, cannot_write, not_shared, not_stated
 from miue.common.processes import free_memory
 from miue.common.values import is_tensor
@@ -26,6 +26,7 @@ CLASSES = {
     "is_ood": OodFlags,
     "instance_is_ood": OodFlags,
     "coords": Coords,
+    "slides": Slides,
 }
 """What is known of bags and instances, by the field of a dataset."""
 STORED = ("instances", "statistics")  # fields that stay in their files
@@ -153,6 +154,9 @@ def _states(instances: InstanceArray) -> Iterator[bytes | memoryview]:
     if isinstance(instances, ChainedInstances):
         for part in instances.parts:
             yield from _states(part)
+    elif isinstance(instances, RearrangedInstances):
+        yield from map(bytes_of, (instances.starts, instances.sizes))
+        yield from _states(instances.array)
     elif isinstance(instances, FileInstances):
         for path in instances.paths:
             yield from map(_state, [path, *_files_of(path)])
@@ -241,6 +245,9 @@ def _numpy(value: Any) -> Any:
 
 
 def _describe_instances(instances: InstanceArray, copy: Path) -> dict[str, Any]:
+    if isinstance(instances, RearrangedInstances):
+        spans = {"starts": instances.starts.tolist(), "sizes": instances.sizes.tolist()}
+        return {"spans": spans, "of": _describe_instances(instances.array, copy)}
     if isinstance(instances, FileInstances):
         return {
             "paths": [str(path.absolute()) for path in instances.paths],
@@ -270,14 +277,18 @@ def _file_of(instances: InstanceArray) -> Path | None:
 
 
 def _find_instances(
-    paths: list[str],
+    paths: Sequence[str] = (),
     sizes: list[int] | None = None,
     shape: list[int] | None = None,
     dtype: str = "",
     *,
     statistics: bool = False,
     in_memory: bool = False,
+    of: dict[str, Any] | None = None,
+    spans: Mapping[str, list[int]] | None = None,
 ) -> InstanceArray:
+    if of is not None and spans is not None:
+        return RearrangedInstances(_find_instances(**of), *(np.array(part, np.int64) for part in spans.values()))
     missing = [path for path in paths if not Path(path).exists()]
     if missing:
         raise not_shared(missing[0], "the file of instances that the command was started with", len(missing) - 1)

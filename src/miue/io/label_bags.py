@@ -10,21 +10,26 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.bags import BagDataset, Labels, Outcomes
+from miue.bags import PATIENT, BagDataset, Labels, Outcomes, disagreements, merge_bags
+from miue.bags.cells import known_text
 from miue.bags.classes import by_their_names, known_labels
 from miue.bags.columns import BAG, numbers_in_cells, read_classes, read_outcomes
 from miue.bags.names import barcode_of_patient, match_names, patients_in_names, strip_endings
-from miue.common.errors import ConfigError, DataError
+from miue.common.errors import ConfigError, DataError, missing_column, unknown_name
 from miue.common.tables import read_header, read_text_columns
 from miue.common.text import plural
+from miue.io.columns import how_to_specify
 from miue.io.instance_labels import with_instance_labels, with_instance_labels_of_arrays
 from miue.io.label_table import LabelTable, read_label_arrays, read_label_table
 from miue.io.layouts.layout import Layout
 from miue.io.layouts.table import named_id_column
-from miue.io.loaded import LeftOut, LoadedBags, counts_of_classes
+from miue.io.loaded import LeftOut, LoadedBags, counts_of_classes, refuse_or_skip
 from miue.io.splits import Splits
 from miue.settings import LoadSettings
 from miue.targets import TARGETS, Ordinal, Target
+
+SLIDE = "slide"
+"""What a bag is of where it is of nothing else."""
 
 
 def label_bags(found: Layout, given: LoadSettings) -> LoadedBags:
@@ -37,9 +42,10 @@ def label_bags(found: Layout, given: LoadSettings) -> LoadedBags:
     Raises:
         ConfigError: a table for bags that have labels.
         DataError: a name that may be that of two bags, a class that is not among those specified, a table of
-            patients alone, labels of instances of other bags, or bags that cannot be used.
+            patients alone, labels of instances of other bags, bags that cannot be used, or that cannot become one.
     """
-    ids, table, kind = found.list(), _read_labels(given, found.path), TARGETS.get(given.task)
+    ids, table, owners = found.list(), _read_labels(given, found.path), None
+    kind = TARGETS.get(given.task)
     if table is None:
         loaded = replace(found.open(ids, (), given.classes), label_columns=found.label_columns)
     elif found.has_labels:
@@ -50,12 +56,62 @@ def label_bags(found: Layout, given: LoadSettings) -> LoadedBags:
             fix="leave out the table, or remove the labels from the bags",
         )
     else:
-        loaded = _joined(found, ids, table, given)
+        loaded, owners = _joined(found, ids, table, given)
     if kind is not None and loaded.bags.target is None:
         loaded = replace(loaded, bags=loaded.bags.with_target(_of_classes(kind, loaded.bags.class_names)))
     if given.patients == "barcodes":
         loaded = _with_patients_of_barcodes(loaded)
-    return loaded if given.instance_labels is None else _with_instance_labels(loaded, given.instance_labels, given)
+    if given.instance_labels is not None:
+        loaded = _with_instance_labels(loaded, given.instance_labels, given)
+    per = given.bag_per
+    if per is None or per == (loaded.bags.bag_per or SLIDE):
+        return loaded
+    return _merged(loaded, found, owners, given, list(table.cells) if table else [])
+
+
+def _merged(
+    loaded: LoadedBags, found: Layout, stated: Sequence[str] | None, given: LoadSettings, columns: Sequence[str]
+) -> LoadedBags:
+    """Return one bag for all bags of each owner; those that cannot become one are left out where they may be.
+
+    Raises:
+        ConfigError: bags that are of something else already, or a column that there is not.
+        DataError: bags without an owner, or of one that differ.
+    """
+    bags, per, where = loaded.bags, given.bag_per or PATIENT, str(found.path)
+    if bags.bag_per:
+        wanted, fix = f"{bags.bag_per!r}, as {where!r} has them", "leave it out, or pass the slides"
+        raise ConfigError(item="bag_per", wanted=wanted, got=repr(per), fix=fix)
+    stated = _owners(loaded, found, given, columns) if stated is None else stated
+    owners = dict(zip(bags.ids, stated, strict=True))
+    named = bags.subset([row for row, name in enumerate(bags.ids) if owners[name]])
+    differ = disagreements(named, [owners[name] for name in named.ids])
+    bad = [LeftOut(name, f"no {per} is stated") for name in bags.ids if not owners[name]]
+    bad += [LeftOut(f"{per} {owner}", f"bags that differ: {said}") for owner, said in differ.items()]
+    alike = named.subset([row for row, name in enumerate(named.ids) if owners[name] not in differ])
+    refuse_or_skip(where, len(alike), bad, skip_bad=given.skip_bad)
+    merged = merge_bags(alike, [owners[name] for name in alike.ids], per=per)
+    note = f"one bag per {per}: {plural(len(alike), 'bag')} became {len(merged):,}"
+    return replace(loaded, bags=merged, left_out=(*loaded.left_out, *bad), notes=(*loaded.notes, note))
+
+
+def _owners(loaded: LoadedBags, found: Layout, given: LoadSettings, columns: Sequence[str]) -> Sequence[str]:
+    """Return of each bag what names the bag that it becomes part of, "" where that is unknown.
+
+    Raises:
+        ConfigError: a column that there is not.
+        DataError: no patients.
+    """
+    bags = loaded.bags
+    if given.bag_per != PATIENT:
+        raise unknown_name("column of bag_per", given.bag_per, [SLIDE, PATIENT, *columns])
+    if found.patients is not None:
+        return [found.patients[name] for name in bags.ids]
+    if given.patients == "barcodes" and any(barcodes := list(map(barcode_of_patient, bags.ids))):
+        return barcodes
+    wanted = "a column of patients in the label table, or TCGA barcodes that their names begin with"
+    fix = f"pass labels with the patient of each slide ({how_to_specify(PATIENT)})"
+    raise missing_column(f"the bags of {str(found.path)!r}", wanted, columns, fix)
 
 
 def _read_labels(given: LoadSettings, bags: Path) -> LabelTable | None:
@@ -91,7 +147,10 @@ def _of_classes(kind: type[Target], names: tuple[str, ...]) -> Target:
     return Ordinal(grades=names)
 
 
-def _joined(found: Layout, ids: Sequence[str], table: LabelTable, given: LoadSettings) -> LoadedBags:
+def _joined(
+    found: Layout, ids: Sequence[str], table: LabelTable, given: LoadSettings
+) -> tuple[LoadedBags, list[str] | None]:
+    """Return bags with what the table says of them, and of each the cell that names the bag it becomes part of."""
     row_of, left_out, by_patient = _match(table, ids, str(found.path))
     kind, classes = TARGETS.get(given.task), given.classes
     names: tuple[str, ...] = ()
@@ -116,13 +175,17 @@ def _joined(found: Layout, ids: Sequence[str], table: LabelTable, given: LoadSet
         {name: fold[row] for name, row in zip(bags.ids, rows, strict=True) if fold[row]}
         for fold in table.folds.values()
     )
-    return replace(
+    column = table.columns.get(PATIENT) if given.bag_per == PATIENT else given.bag_per
+    cells = table.cells.get(column or "")
+    owners = None if cells is None else [known_text(cells[row]) for row in rows]
+    labeled = replace(
         loaded,
         bags=bags,
         notes=(*loaded.notes, *([_describe_patients(table, row_of)] if by_patient else [])),
         folds=Splits(table.source, folds) if folds else loaded.folds,
         label_columns=table.columns,
     )
+    return labeled, owners
 
 
 def _outcomes(table: LabelTable, rows: Sequence[int], kind: type[Target]) -> Outcomes:

@@ -45,6 +45,7 @@ class LabelTable(ReadFile):
         columns: the names of the columns of the label and, where there is one, of the patient.
         id_column: that of the ids, "" where there is none; that of the patient where no other names bags.
         events: whether the time that is the label ends with an event, as the table writes it; none without.
+        cells: text of every column, by which slides can become one bag.
     """
 
     source: str
@@ -55,6 +56,7 @@ class LabelTable(ReadFile):
     columns: Mapping[str, str] = field(default_factory=dict)
     id_column: str = ""
     events: tuple[str, ...] = ()
+    cells: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     made_by: ClassVar[str] = (
         "write them as a table (a data frame by its to_csv) of bag_id and label; pass its path"
@@ -123,6 +125,7 @@ def read_label_table(
         columns=used,
         id_column=bags,
         events=() if event is None else tuple(map(str.strip, cells[event])),
+        cells=cells,
     )
 
 

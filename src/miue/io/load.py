@@ -33,6 +33,7 @@ def load_bags(
     classes: Sequence[str] = (),
     columns: Mapping[str, str] | None = None,
     features: Sequence[str] = (),
+    bag_per: str | None = None,
     skip_bad: bool = False,
     progress: bool = False,
     settings: LoadSettings | Mapping[str, Any] | None = None,
@@ -55,6 +56,8 @@ def load_bags(
         features: columns of a long table to learn from, by their names or patterns of names (``f_*``), in this
             order; all without a meaning of their own if not specified. For a model that was trained on a table:
             ``model.contract.feature_names``.
+        bag_per: what a bag is of: "patient", whose slides then are one bag, another column of the label table, or
+            "slide".
         skip_bad: leave out what cannot be used; ``left_out`` of the result lists it.
         progress: show a bar.
         settings: all else, ``LoadSettings`` or its fields by name, such as {"fold": 2}.
@@ -64,7 +67,7 @@ def load_bags(
     """
     direct = {"labels": labels, "splits": splits, "instance_labels": instance_labels, "columns": columns}
     lists = {"classes": classes or None, "features": features or None, "skip_bad": skip_bad or None}
-    given = LoadSettings.of(settings, **direct, **lists)
+    given = LoadSettings.of(settings, **direct, **lists, bag_per=bag_per)
     found = find_layout(Path(path), given, progress=progress)
     labeled = label_bags(found, given)
     chosen = None if given.splits == NO_SPLITS else given.splits

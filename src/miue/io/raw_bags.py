@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from miue.bags import BagDataset, InstanceArray, OodFlags
+from miue.bags import BagDataset, InstanceArray, OodFlags, Slides
 from miue.bags.classes import by_their_names, class_names, known_labels
 from miue.bags.columns import (
     numbers_in_cells,
@@ -36,13 +36,15 @@ class RawBags:
         order: the row of each instance in the table; None where they are in the order of ``instances``.
         columns: names of the columns of a table, by what they mean.
         arrays: of the M instances, as a store has them: instance_labels, instance_labelled, instance_is_ood,
-            instance_ood_known, coords, located.
+            instance_ood_known, coords, located, slides.
         class_names: by the numbers that are the labels; None where labels are the names of classes.
         statistics: of the images of the M instances, (M, S), None where there are none.
         extractor: of the instances, "" where unknown.
         patch_scales: of the instances, as far as they are known.
         feature_names: of the D features; none where unknown.
         target: what labels mean where they are more than classes.
+        slide_names: of the slides that ``arrays["slides"]`` numbers.
+        bag_per: what all slides of a bag share, "" where a bag is one.
         bad: what is wrong with bags that cannot be used, by their names.
         notes: what to know of the table.
     """
@@ -63,6 +65,8 @@ class RawBags:
     patch_scales: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = ()
     target: Target | None = None
+    slide_names: tuple[str, ...] = ()
+    bag_per: str = ""
     bad: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -120,5 +124,7 @@ def to_dataset(raw: RawBags, classes: Sequence[str] = ()) -> BagDataset:
         feature_names=raw.feature_names,
         target=raw.target,
         outcomes=of_bags.outcomes,
+        slides=Slides(raw.slide_names, raw.arrays["slides"]) if "slides" in raw.arrays else None,
+        bag_per=raw.bag_per,
     )
     return bags.subset([row for row, name in enumerate(raw.ids) if name not in raw.bad]) if raw.bad else bags

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -100,16 +100,30 @@ class Splits(ReadFile, PrintsAsTable):
     def split_bags(self, bags: BagDataset, fold: int) -> tuple[tuple[str, ...], list[str]]:
         """Return the split of each of ``bags``, "" for none, and the names that no bag or patient has.
 
+        Names may be those of the slides that bags hold.
+
         Raises:
-            DataError: a name that may be that of two, or two names of one.
+            DataError: a name that may be that of two, or two names of one; or slides of a bag in two splits.
         """
-        chosen = self.folds[fold]
         bag_names = bags.patient_groups if self.of_patients else bags.ids
-        names = list(dict.fromkeys(bag_names))
+        split_of, unknown = self._match(list(dict.fromkeys(bag_names)), fold)
+        if split_of or bags.slides is None:
+            return tuple(split_of.get(name, "") for name in bag_names), unknown
+        split_of, unknown = self._match(bags.slides.names, fold)
+        of_bags = []
+        for bag, slides in zip(bags.ids, bags.slides[bags.positions].of_bags(bags.sizes), strict=True):
+            found = {split_of.get(slide, "") for slide in slides} - {""}
+            if len(found) > 1:
+                raise _in_two(f"{bags.bag_per} {bag!r} in {self.source!r}", *sorted(found))
+            of_bags.append("".join(found))
+        return tuple(of_bags), unknown
+
+    def _match(self, names: Sequence[str], fold: int) -> tuple[dict[str, str], list[str]]:
+        """Return the split of each of ``names`` that has one, and which names of a fold are none of them."""
+        chosen = self.folds[fold]
         rows = dict(zip(chosen, match_names(list(chosen), names, self.source), strict=True))
         split_of = {names[row]: chosen[name] for name, row in rows.items() if row is not None}
-        unknown = sorted(name for name, row in rows.items() if row is None)
-        return tuple(split_of.get(name, "") for name in bag_names), unknown
+        return split_of, sorted(name for name, row in rows.items() if row is None)
 
 
 def check_splits(bags: BagDataset, source: str) -> None:
@@ -145,12 +159,12 @@ def check_patients(bags: BagDataset, source: str) -> None:
     seen: dict[str, str] = {}
     for patient, split in zip(bags.patient_groups, bags.splits, strict=True):
         if split and seen.setdefault(patient, split) != split:
-            raise DataError(
-                item=f"patient {patient!r} in {source!r}",
-                wanted="all bags of a patient in one split",
-                got=f"{seen[patient]} and {split}",
-                fix="move them into one, or draw the splits",
-            )
+            raise _in_two(f"patient {patient!r} in {source!r}", seen[patient], split)
+
+
+def _in_two(item: str, one: str, other: str) -> DataError:
+    fix = "move them into one, or draw the splits"
+    return DataError(item=item, wanted="all bags of a patient in one split", got=f"{one} and {other}", fix=fix)
 
 
 @checked()

@@ -11,6 +11,7 @@ checksums.csv        bag_id, start, size, and SHA-256 of its instances, of each 
 instances.npy        features (M, D) or uint8 images (M, H, W, channels), bag after bag
 instance_labels.npy, instance_labelled.npy, instance_is_ood.npy, instance_ood_known.npy, coords.npy, located.npy
                      where known; instances without flags of their own have those of their bag
+slides.npy           number of the slide of each instance in the slide_names of store.json, where bags hold several
 image_statistics.npy the statistics of the images that features were made of (M, S), where known
 left_out.csv         bags that were left out when files were packed, with the reason
 """
@@ -26,7 +27,7 @@ import numpy as np
 from jaxtyping import Int64
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from miue.bags import BagDataset, InstanceArray, check_dataset
+from miue.bags import BagDataset, InstanceArray, Slides, check_dataset
 from miue.bags.arrays import check_bag, check_ids
 from miue.bags.classes import ClassNames
 from miue.bags.columns import split_name, whole_numbers
@@ -63,6 +64,7 @@ ARRAYS: dict[str, type[np.generic]] = {
     "instance_ood_known": np.bool_,
     "coords": np.int64,
     "located": np.bool_,
+    "slides": np.int64,
 }
 SPAN = ("bag_id", "start", "size")
 COMPANIONS = (CHECKSUMS, STATISTICS, *(f"{name}.npy" for name in ARRAYS))
@@ -81,6 +83,8 @@ class StoreSummary(BaseModel):
         patch_scales: of the instances, as far as they are known.
         feature_names: of the D features; none where unknown.
         target: what labels mean where they are more than classes.
+        slide_names: of the slides that slides.npy numbers.
+        bag_per: what all slides of a bag share, "" where a bag is one.
         made_by: how the bags came about.
     """
 
@@ -95,6 +99,8 @@ class StoreSummary(BaseModel):
     patch_scales: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = ()
     target: AnyTarget | None = None
+    slide_names: tuple[str, ...] = ()
+    bag_per: str = ""
     made_by: dict[str, Any]
 
 
@@ -143,6 +149,7 @@ def write_tables(folder: Path, dataset: BagDataset, digests: Sequence[str], made
     labels, coords = dataset.instance_labels[positions], dataset.coords
     flags, of_bags = dataset.instance_is_ood[positions], dataset.is_ood.repeat(dataset.sizes)
     arrays: dict[str, np.ndarray] = {}
+    of_slides: dict[str, Any] = {}
     if labels.known.any():
         arrays |= {"instance_labels": labels.values, "instance_labelled": labels.known}
     if not np.array_equal(flags.known, of_bags.known):
@@ -153,6 +160,10 @@ def write_tables(folder: Path, dataset: BagDataset, digests: Sequence[str], made
         arrays["coords"] = coords.values[positions]
         if not (located := coords.known[positions]).all():
             arrays["located"] = located
+    if dataset.slides is not None:
+        slides = Slides.of(dataset.slides[positions].texts)  # none of other bags
+        arrays["slides"] = slides.numbers
+        of_slides = {"slide_names": list(slides.names), "bag_per": dataset.bag_per}
     for name, values in arrays.items():  # np.save does not see that the last bytes found no room
         write_array(folder / f"{name}.npy", values.dtype, values.shape, [values])
     if dataset.statistics is not None:
@@ -171,6 +182,7 @@ def write_tables(folder: Path, dataset: BagDataset, digests: Sequence[str], made
         **({"patch_scales": list(dataset.patch_scales)} if dataset.patch_scales else {}),
         **({"feature_names": list(dataset.feature_names)} if dataset.feature_names else {}),
         **({} if dataset.target is None else {"target": dataset.target.model_dump(mode="json")}),
+        **of_slides,
         "made_by": made_by,
         FILES: list_files(folder, COMPANIONS),
     }
@@ -243,6 +255,8 @@ def read_raw_store(path: Path | str) -> RawBags:
         patch_scales=summary.patch_scales,
         feature_names=summary.feature_names,
         target=summary.target,
+        slide_names=summary.slide_names,
+        bag_per=summary.bag_per,
     )
 
 

@@ -31,6 +31,7 @@ class DataContract(BaseModel):
             they are; "" for features, and in models of earlier versions.
         feature_names: as the columns of the table are named that was trained on; none where it has no names.
         target: what labels mean where they are more than classes.
+        bag_per: what all slides of a bag share, such as "patient"; "" where a bag is one.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -42,6 +43,7 @@ class DataContract(BaseModel):
     pixels: Literal["", "bytes", "numbers"] = ""
     feature_names: tuple[str, ...] = ()
     target: AnyTarget | None = None
+    bag_per: str = ""
 
     @field_validator("feature_names")
     @classmethod
@@ -61,6 +63,7 @@ class DataContract(BaseModel):
             pixels=kind_of_pixels(bags),
             feature_names=bags.feature_names,
             target=cast(AnyTarget, bags.target),
+            bag_per=bags.bag_per,
         )
 
     def labeled(self, bags: BagDataset) -> BagDataset:
@@ -92,6 +95,12 @@ class DataContract(BaseModel):
         self._check_extractor(bags)
         self._check_patch_scales(bags)
         self._check_pixels(bags)
+        if self.bag_per != bags.bag_per:
+            ours, theirs = (f"one bag for each {one.bag_per or 'slide'}" for one in (self, bags))
+            warn_user(
+                f"the model was trained on {ours}, these are {theirs}: how certain it is may be of another kind; "
+                "load them with the same bag_per",
+            )
 
     def _check_shape(self, bags: BagDataset) -> None:
         if bags.instance_shape == tuple(self.instance_shape):

@@ -310,6 +310,7 @@ class Model(PrintsAsTable):
             training=self.training,
             weights_sha256=self.weights_sha256,
             validation=self.validation,
+            bag_per=self.contract.bag_per,
         )
 
     def tables(self) -> tuple[ResultTable]:

@@ -27,7 +27,7 @@ NO_CLASSES = ("value", "val", "threshold", "pred", "predicted", "max", "min", "m
 """What follows a prefix in columns that are no probability of a class."""
 PATIENTS = ("patient", "patient_id", "patientid", "subject", "subject_id", "case", BARCODE, "case_id", *OF_TCGA)
 PREFIXES = ("p", "prob", "probability", "proba", "y_prob")
-OURS = {*FACTS, *OF_DECISIONS, *COORDS, *MEASURES, *PREDICTED, "label", "instance", "training_part"}
+OURS = {*FACTS, *OF_DECISIONS, *COORDS, *MEASURES, *PREDICTED, "label", "instance", "slide", "training_part"}
 """Columns that mean something, or whose numbers are computed from others, besides those that are recognized."""
 
 

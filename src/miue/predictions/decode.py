@@ -27,7 +27,7 @@ from miue.predictions.decisions import CALIBRATED_PREFIX, Decisions, parse_predi
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
 
 OF_DECISIONS = ("decision", "reason", "prediction_set", "flagged")
-TEXT = {"bag_id", "patient", "label", "is_ood", "ood_set", "training_part", "observed", *OF_DECISIONS}
+TEXT = {"bag_id", "slide", "patient", "label", "is_ood", "ood_set", "training_part", "observed", *OF_DECISIONS}
 FACTS = ("bag_id", "is_ood", "ood_set", "patient", "patch_size")
 OUTCOMES = ("outcome", "observed")
 TRAINING_PARTS = ("train", "validation")
@@ -56,6 +56,8 @@ def decode(columns: Mapping[str, np.ndarray], name: str, classes: Sequence[str] 
     if OUTCOMES[0] in columns:
         facts["outcome"] = numbers_or_nan(columns["outcome"], "outcome", name)
         facts |= {"observed": columns["observed"]} if "observed" in columns else {}
+    if instance is not None and "slide" in columns:
+        facts["slide"] = columns["slide"]
     return PredictionTable(
         distribution=distribution,
         bag_ids=columns["bag_id"],

@@ -116,6 +116,24 @@ class Predictions(PrintsAsTable):
         instances = None if self.instances is None else self.instances.of_bags(chosen)
         return replace(self, bags=self.bags.of_bags(chosen), instances=instances)
 
+    def per_slide(self) -> Predictions:
+        """Return the predictions of slides: the instances of each, and for it what was predicted of its bag.
+
+        Those of bags that do not hold several slides stay as they are.
+
+        Raises:
+            DataError: a slide of two bags.
+        """
+        held = {} if self.instances is None else self.instances.slides_of_bags()
+        if not held or self.instances is None:
+            return self
+        names = self.bags.bag_ids.astype(str).tolist()
+        pairs = [(row, slide or name) for row, name in enumerate(names) for slide in held.get(name, [name])]
+        check_ids([slide for _, slide in pairs])
+        bags = self.bags.subset(np.array([row for row, _ in pairs], np.int64))
+        bags = replace(bags, bag_ids=np.array([slide for _, slide in pairs], object))
+        return replace(self, bags=bags, instances=self.instances.per_slide())
+
     def tempered(self, temperature: float) -> Predictions:
         """Return the predictions at a temperature above 0; decisions, and instances by attention, stay."""
         instances = self.instances
@@ -199,7 +217,7 @@ class Predictions(PrintsAsTable):
                 name: columns_sha256(read_columns(folder / name, TEXT), columns, str(folder / name))
                 for name, columns in locked.items()
             },
-            **({"parts": [part.model_dump() for part in parts]} if parts else {}),
+            **({"parts": [part.model_dump(exclude_defaults=True) for part in parts]} if parts else {}),
         }
         write_json(folder / MAIN, sealed(summary))
 

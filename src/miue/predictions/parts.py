@@ -2,7 +2,7 @@
 
 A part holds, row after row in the order of its bags, ``bag_id``, ``instance``, the parameters of the distribution
 (alpha_0 …, or p_0 …, of draws also expected_entropy) and score_…; x, y, label, is_ood and ood_set, where known;
-and ``flagged``, true or false, where a calibration of instances was applied.
+``slide``, where bags hold several; and ``flagged``, true or false, where a calibration of instances was applied.
 Numbers are float32 where that loses nothing, as of all that a network computes in float32, else float64: what is
 read equals what was written. ``predictions.json`` lists the parts: size, SHA-256, and the rows of each bag.
 """
@@ -28,7 +28,7 @@ FOLDER, MAIN = "instances", "predictions.json"
 AGAIN = "predict again"
 FIX = f"put back the file that was written with {MAIN}, or {AGAIN}"
 GROUP_ROWS = 1 << 16  # rows of a group, the least that is read
-REPEATED = ("bag_id", "ood_set", "label", "is_ood")  # of few different values
+REPEATED = ("bag_id", "slide", "ood_set", "label", "is_ood")  # of few different values
 WHOLE = ("instance", "x", "y")
 
 
@@ -40,6 +40,7 @@ class Part(BaseModel):
         bytes: its size.
         sha256: of its content.
         bags: the rows of each bag, in order.
+        slides: the rows of each slide of each bag, likewise, where bags hold several.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -48,6 +49,7 @@ class Part(BaseModel):
     bytes: int = Field(ge=1)
     sha256: str
     bags: dict[str, int] = Field(min_length=1)
+    slides: dict[str, dict[str, int]] = {}
 
     @property
     def rows(self) -> int:
@@ -147,7 +149,8 @@ class PartWriter:
 
 
 def _write_part(path: Path, tables: Sequence[PredictionTable], bags: dict[str, int]) -> Part:
-    table = _to_arrow(PredictionTable.concatenate(tables), bags)
+    instances = PredictionTable.concatenate(tables)
+    table = _to_arrow(instances, bags)
     floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
     parquet.write_table(
         table,
@@ -158,7 +161,8 @@ def _write_part(path: Path, tables: Sequence[PredictionTable], bags: dict[str, i
         use_byte_stream_split=floats,
         column_encoding={name: "DELTA_BINARY_PACKED" for name in WHOLE if name in table.column_names},
     )
-    return Part(file=path.name, bytes=path.stat().st_size, sha256=file_sha256(path), bags=bags)
+    size, slides = path.stat().st_size, instances.slides_of_bags()
+    return Part(file=path.name, bytes=size, sha256=file_sha256(path), bags=bags, slides=slides)
 
 
 def _to_arrow(table: PredictionTable, bags: dict[str, int]) -> Any:
@@ -166,6 +170,7 @@ def _to_arrow(table: PredictionTable, bags: dict[str, int]) -> Any:
     numbers = np.repeat(np.arange(len(bags), dtype=np.int32), list(bags.values()))
     columns: dict[str, Any] = {"bag_id": pa.DictionaryArray.from_arrays(numbers, list(bags))}
     is_known = {
+        "slide": True,
         "instance": True,
         **dict.fromkeys("xy", table.coords is not None and table.coords.known.any()),
         "label": table.labels.known.any(),

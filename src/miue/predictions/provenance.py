@@ -244,6 +244,7 @@ class Provenance(BaseModel):
         weights_sha256: of its model.safetensors.
         validation: how uncertain it is of its validation bags.
         estimator: what instances were predicted from.
+        bag_per: what all slides of a bag share, such as "patient"; "" where a bag is one.
         bags: path of the bags that were predicted.
         split: which of them.
         calibration: the rules that decided, without the values of the calibration bags; read it with
@@ -266,6 +267,7 @@ class Provenance(BaseModel):
     weights_sha256: str | None = None
     validation: ValidationQuantiles | None = None
     estimator: str | None = None
+    bag_per: str = ""
     bags: str | None = None
     split: str | None = None
     calibration: dict[str, JsonValue] | None = None

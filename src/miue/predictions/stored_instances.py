@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool, Float64
 
-from miue.bags import GroupedRows, Labels, OodFlags
+from miue.bags import GroupedRows, Labels, OodFlags, Slides
 from miue.bags.classes import check_classes
 from miue.bags.columns import read_coords, whole_numbers, with_named_sets
 from miue.common.tables import read_parquet_rows, reading_table, texts_of_column
@@ -22,21 +23,19 @@ from miue.predictions.parts import FIX, Part, check_part
 from miue.predictions.table import PredictionTable, parameter_columns, uncertainty_column
 from miue.targets import Target
 
+NAMED = ("bag_id", "slide")  # which predictions.json lists
 LOGICAL = ("is_ood", "ood_set", "flagged")
 KNOWN = ("label", *LOGICAL)
 
 
 class Span(NamedTuple):
-    """The rows of a bag in its part, from ``start`` on."""
+    """The rows of a bag, or of a slide of one, in its part, from ``start`` on."""
 
     part: Part
     start: int
+    end: int
     bag: str
-
-    @property
-    def end(self) -> int:
-        """One more than the last row."""
-        return self.start + self.part.bags[self.bag]
+    slides: Mapping[str, int] = {}
 
 
 class StoredInstances(PredictionTable):
@@ -86,6 +85,7 @@ class StoredInstances(PredictionTable):
     instance = property(lambda self: self._whole.instance)
     coords = property(lambda self: self._whole.coords)
     flagged = property(lambda self: self._whole.flagged)
+    slides = property(lambda self: self._whole.slides)
 
     @cached_property
     def _whole(self) -> PredictionTable:
@@ -175,6 +175,14 @@ class StoredInstances(PredictionTable):
         place = {name: number for number, name in enumerate(names)}
         return self._of_spans(sorted(self._spans, key=lambda span: place[span.bag]))
 
+    def slides_of_bags(self) -> dict[str, dict[str, int]]:
+        """Return how many instances of each bag are of each slide, in order; nothing is read."""
+        return {span.bag: dict(span.slides) for span in self._spans if span.slides}
+
+    def per_slide(self) -> StoredInstances:
+        """Return the instances with the slide of each in place of its bag; nothing is read."""
+        return self._of_spans([part for span in self._spans for part in _spans_of_slides(span)])
+
     def flagged_by(self, flag: Callable[[PredictionTable], PredictionTable]) -> StoredInstances:
         """Return the instances with flags, which are computed as parts are read."""
         return StoredInstances(self._folder, self._listed, self._spans, flag, self._checked, self.target)
@@ -190,7 +198,7 @@ class StoredInstances(PredictionTable):
     def _read(
         self,
         spans: Sequence[Span],
-        wanted: Callable[[str], bool] = lambda name: name != "bag_id",
+        wanted: Callable[[str], bool] = lambda name: name not in NAMED,
         *,
         flag: bool = True,
     ) -> PredictionTable:
@@ -198,7 +206,7 @@ class StoredInstances(PredictionTable):
         path, read = self._rows(spans, wanted)
         with reading_table(path, FIX):
             ids = np.repeat(np.array([span.bag for span in spans], object), [s.end - s.start for s in spans])
-            table = _to_table(read, str(path), ids, self.target)
+            table = replace(_to_table(read, str(path), ids, self.target), slides=_slides(spans))
         return self._flag(table) if self._flag is not None and flag else table
 
     def _rows(self, spans: Sequence[Span], wanted: Callable[[str], bool]) -> tuple[Path, Any]:
@@ -227,8 +235,24 @@ def _rows_of_bags(spans: Sequence[Span]) -> GroupedRows:
 def _spans(part: Part) -> Iterator[Span]:
     start = 0
     for bag, rows in part.bags.items():
-        yield Span(part, start, bag)
+        yield Span(part, start, start + rows, bag, part.slides.get(bag, {}))
         start += rows
+
+
+def _spans_of_slides(span: Span) -> Iterator[Span]:
+    end = span.start
+    for slide, rows in (span.slides or {span.bag: span.end - span.start}).items():
+        start, end = end, end + rows
+        yield Span(span.part, start, end, slide or span.bag)
+
+
+def _slides(spans: Sequence[Span]) -> Slides | None:
+    """Return the slide of each row of some bags; None where they hold no slides."""
+    if not any(span.slides for span in spans):
+        return None
+    pairs = [pair for span in spans for pair in (span.slides or {"": span.end - span.start}).items()]
+    of_runs = Slides.of([slide for slide, _ in pairs])
+    return of_runs[np.repeat(np.arange(len(pairs)), [rows for _, rows in pairs])]
 
 
 def _to_table(read: Any, name: str, bag_ids: np.ndarray, target: Target | None) -> PredictionTable:

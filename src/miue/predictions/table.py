@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
 
-from miue.bags import Coords, GroupedRows, ItemColumns, Labels, OodFlags, Outcomes
+from miue.bags import Coords, GroupedRows, ItemColumns, Labels, OodFlags, Outcomes, Slides
 from miue.bags.rows import plain_values
 from miue.common.errors import ConfigError, DataError, first_few, import_extra, unknown_name
 from miue.common.text import PrintsAsTable, ResultTable, plural
@@ -47,6 +47,7 @@ class PredictionTable(PrintsAsTable):
         flagged: whether each instance is flagged, where a calibration of instances was applied.
         outcomes: numbers that the labels are intervals of, of a target that has them; else None.
         target: what labels mean where they are more than classes.
+        slides: that each instance is of, where bags hold several.
     """
 
     distribution: PredictiveDistribution
@@ -64,6 +65,7 @@ class PredictionTable(PrintsAsTable):
     flagged: Bool[np.ndarray, "n"] | None = None
     outcomes: Outcomes | None = None
     target: Target | None = None
+    slides: Slides | None = None
 
     made_by: ClassVar[str] = "pass those of bags or of instances: predictions.bags, predictions.instances"
 
@@ -133,15 +135,7 @@ class PredictionTable(PrintsAsTable):
     @property
     def columns(self) -> ItemColumns:
         """What is known of each item beside its prediction."""
-        return ItemColumns(
-            self.labels,
-            self.is_ood,
-            self.ood_sets,
-            self.patients,
-            self.coords,
-            self.patch_sizes,
-            self.outcomes,
-        )
+        return ItemColumns(**{one.name: getattr(self, one.name) for one in fields(ItemColumns)})
 
     def predicted_values(self) -> dict[str, Float64[np.ndarray, "n"]]:
         """Return what the distributions say of the label, by names of columns; nothing where it is a class."""
@@ -250,6 +244,21 @@ class PredictionTable(PrintsAsTable):
         rows = self.rows_of_bags()
         return dict(zip(rows.names, np.bincount(rows.bag).tolist(), strict=True))
 
+    def slides_of_bags(self) -> dict[str, dict[str, int]]:
+        """Return how many instances of each bag are of each slide, in order; nothing where no bag has slides."""
+        if self.slides is None:
+            return {}
+        sizes, rows = self.bag_sizes(), self.in_order(list(self.bag_sizes()))
+        assert rows.slides is not None
+        return dict(zip(sizes, rows.slides.of_bags(list(sizes.values())), strict=True))
+
+    def per_slide(self) -> PredictionTable:
+        """Return the instances with the slide of each in place of its bag."""
+        if self.slides is None:
+            return self
+        known = self.slides.numbers >= 0
+        return replace(self, bag_ids=np.where(known, self.slides.texts, self.bag_ids), slides=None)
+
     def flagged_by_bag(self) -> dict[str, int] | None:
         """Return how many items of each bag are flagged, None where the items have no flags."""
         counts: dict[str, int] = {}
@@ -279,8 +288,10 @@ class PredictionTable(PrintsAsTable):
         return self.subset(np.flatnonzero(np.isin(self.bag_ids.astype(str), list(names))))
 
     def in_order(self, names: Sequence[str]) -> PredictionTable:
-        """Return the items bag after bag, the bags in the order of ``names``, which holds all of them."""
+        """Return the items bag after bag and slide after slide, the bags in the order of ``names``, of all."""
         bag = self.rows_of_bags().places({name: number for number, name in enumerate(names)})
+        if self.slides is not None:
+            bag = bag * (len(self.slides.names) + 1) + self.slides.numbers % (len(self.slides.names) + 1)
         return self if (np.diff(bag) >= 0).all() else self.subset(bag.argsort(kind="stable"))
 
     @classmethod
@@ -327,6 +338,8 @@ class PredictionTable(PrintsAsTable):
         import pyarrow as pa
 
         columns: dict[str, Any] = {}
+        if self.slides is not None:
+            columns["slide"] = pa.array(self.slides.texts, pa.string())
         if self.instance is not None:
             columns["instance"] = self.instance
         if self.coords is not None:

@@ -36,24 +36,25 @@ def find_cases(run: Run) -> dict[str, Any]:
     first = [row for row in listed.rows if row["look"] == "first"]
     return {
         "title": run.title,
-        "cases": [_case(row) for row in first[:CASES]],
+        "cases": [_case(row, row[listed.per]) for row in first[:CASES]],
         "count": len(first),
         "bags": len(listed.rows),
         "judged": list(listed.judged.items()),
         "not_judged": list(listed.not_judged.items()),
         "advice": listed.advice,
         "none_accepted": bool(listed.none_accepted),
-        "reasons": {row["slide"]: row["reason"] for row in listed.rows},
+        "reasons": {row[listed.per]: row["reason"] for row in listed.rows},
     }
 
 
-def _case(row: Mapping[str, Any]) -> dict[str, str]:
+def _case(row: Mapping[str, Any], bag: str) -> dict[str, str]:
     """Return a bag to look at, with a link that opens it in the page."""
-    name, link = str(row["predicted"]), f"#bag={quote(row['slide'], safe='', errors='replace')}"
+    name, link = str(row["predicted"]), f"#bag={quote(bag, safe='', errors='replace')}"
     predicted = f"class {name}" if name.isdigit() else name  # beside a probability, a number alone is no name
     said = f"{predicted}, {row['probability']:.2f}"
-    shown = {"bag": row["slide"], "link": link, "predicted": said, "reason": row["reason"]}
-    return {**shown, "patient": row.get("patient", "")}
+    shown = {"bag": bag, "link": link, "predicted": said, "reason": row["reason"]}
+    patient = row.get("patient", "")
+    return {**shown, "patient": "" if patient == bag else patient}
 
 
 def page_content(

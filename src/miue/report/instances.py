@@ -41,9 +41,11 @@ class Instances:
         uncertainty: for each run its score of OOD instances; NaN where lacking.
         flagged: for each run whether an instance is flagged.
         flags: for each run how many instances of each bag are flagged.
+        slide: of each instance, by its place among ``slides``; −1 where bags do not hold several.
         coords: position of each instance in its slide.
         totals: of each bag, how many instances there are in all.
         highest: of each bag, the highest position of an instance; −1 without any.
+        slides: names of all slides that bags hold.
     """
 
     bag: Int64[np.ndarray, "N"]
@@ -55,9 +57,11 @@ class Instances:
     uncertainty: Float64[np.ndarray, "R N"]
     flagged: Bool[np.ndarray, "R N"]
     flags: Int64[np.ndarray, "R B"]
+    slide: Int64[np.ndarray, "N"]
     coords: Coords
     totals: Int64[np.ndarray, "B"]
     highest: Int64[np.ndarray, "B"]
+    slides: tuple[str, ...] = ()
 
     def first(self, keep: int) -> Instances:
         """Return at most ``keep`` instances of each bag."""
@@ -75,10 +79,11 @@ class Instances:
             coords=Coords.concatenate([part.coords for part in parts]),
             totals=np.sum([part.totals for part in parts], axis=0),
             highest=np.max([part.highest for part in parts], axis=0),
+            slides=parts[0].slides,
         )
 
 
-COLUMNS = ("bag", "position", "place", "label", "is_out", "probability", "uncertainty", "flagged")
+COLUMNS = ("bag", "position", "place", "label", "is_out", "probability", "uncertainty", "flagged", "slide")
 
 
 def most_instances(comparison: Comparison) -> Int64[np.ndarray, "B"]:
@@ -102,12 +107,15 @@ def first_instances(comparison: Comparison, keep: int) -> Instances | None:
     if not counts.any():
         return None
     groups = np.split(np.arange(len(counts)), np.flatnonzero(np.diff(counts.cumsum() // PART_ROWS)) + 1)
-    parts = [_instances_of(comparison, bags) for bags in groups if counts[bags].any()]
+    tables = [run.predictions.instances for run in comparison.runs if run.predictions.instances is not None]
+    held = (of_bag for table in tables for of_bag in table.slides_of_bags().values())
+    slides = tuple(dict.fromkeys(slide for of_bag in held for slide in of_bag))
+    parts = [_instances_of(comparison, bags, slides) for bags in groups if counts[bags].any()]
     return Instances.concatenate([part.first(keep) for part in parts])
 
 
-def _instances_of(comparison: Comparison, bags: Int64[np.ndarray, "b"]) -> Instances:
-    """Return all instances of some bags."""
+def _instances_of(comparison: Comparison, bags: Int64[np.ndarray, "b"], slides: tuple[str, ...]) -> Instances:
+    """Return all instances of some bags, of which ``slides`` are all slides."""
     bag_row = {str(comparison.bag_ids[row]): int(row) for row in bags}
     tables = [_in_memory(run.predictions.instances, bag_row) for run in comparison.runs]
     keys = [_keys(table, bag_row, run.source) for run, table in zip(comparison.runs, tables, strict=True)]
@@ -116,7 +124,8 @@ def _instances_of(comparison: Comparison, bags: Int64[np.ndarray, "b"]) -> Insta
     shape = (len(tables), len(union))
     probability, uncertainty, flagged = np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(shape, bool)
     label, is_out = np.full(len(union), -1, np.int64), np.zeros(len(union), bool)
-    coords = Coords.unknown(len(union))
+    coords, slide = Coords.unknown(len(union)), np.full(len(union), -1, np.int64)
+    number = {name: place for place, name in enumerate(slides)}
     for run, table in enumerate(tables):
         if table is None:
             continue
@@ -129,6 +138,8 @@ def _instances_of(comparison: Comparison, bags: Int64[np.ndarray, "b"]) -> Insta
         known = table.labels.known & (label[at] < 0)
         label[at[known]] = table.labels.values[known]
         is_out[at] |= table.is_ood.out_of_distribution
+        if table.slides is not None:
+            slide[at] = [number[name] for name in table.slides.texts]
         if table.coords is not None:
             theirs = Coords.unknown(len(union))
             theirs.values[at], theirs.known[at] = table.coords.values, table.coords.known
@@ -145,9 +156,11 @@ def _instances_of(comparison: Comparison, bags: Int64[np.ndarray, "b"]) -> Insta
         uncertainty,
         flagged,
         np.stack([np.bincount(bag[of_run], minlength=count) for of_run in flagged]),
+        slide,
         coords,
         np.bincount(bag, minlength=count),
         highest,
+        slides,
     )
 
 
@@ -220,6 +233,8 @@ def instance_details(instances: Instances, cap: int, runs: Sequence[Run]) -> dic
         "position": packed(shown.position, "i4"),
         "label": packed(shown.label, "i2"),
         "isOod": packed(shown.is_out, "u1"),
+        "slides": list(instances.slides),
+        "slide": packed(shown.slide, "i4") if instances.slides else None,
         "located": packed(coords.known, "u1") if located else None,
         "x": packed(coords.values[:, 0], "i4") if located else None,
         "y": packed(coords.values[:, 1], "i4") if located else None,

@@ -52,6 +52,11 @@ class LoadSettings(Settings):
         default="barcodes",
         description="Patients where no column states them: TCGA barcodes that names begin with, or none.",
     )
+    bag_per: str | None = Field(
+        default=None,
+        description="What a bag is of: patient (all slides of a patient are one bag), another column of the label "
+        "table, or slide; by default as the model was trained, else slide.",
+    )
     slide_table: Location | None = Field(
         default=None,
         description="STAMP's table of PATIENT and FILENAME, if the label table has one row per patient.",
@@ -106,8 +111,8 @@ class LoadSettings(Settings):
     @property
     def has_labels(self) -> bool:
         """Whether labels, splits or classes are said beside the bags."""
-        said = (self.labels, self.slide_table, self.splits, self.instance_labels, self.classes or None)
-        return any(one is not None for one in said)
+        said = (self.labels, self.slide_table, self.splits, self.instance_labels, self.bag_per)
+        return bool(self.classes) or any(one is not None for one in said)
 
     @property
     def named_columns(self) -> dict[str, str]:

@@ -32,7 +32,7 @@ from miue.training.run import Run
 from miue.training.sets import check_instance_classes, training_sets
 
 FILE = "job.safetensors"
-NOT_OF_THE_TRAINING = {"extractor", "patch_scales", "pixels", "feature_names"}
+NOT_OF_THE_TRAINING = {"extractor", "patch_scales", "pixels", "feature_names", "bag_per"}
 """What a contract says of bags that does not change what is trained on them."""
 _of_this_process: dict[str, tuple[Job, Run]] = {}
 

@@ -39,6 +39,7 @@ class Layout(ABC):
     Attributes:
         has_labels: whether the bags have labels of their own, once they are listed.
         label_columns: the columns of their own that hold labels and patients, by what they mean.
+        patients: of each bag as a column of their own states it, "" where it does not; None without such a column.
 
     Raises:
         ConfigError: a setting that bags of this layout do not take.
@@ -48,6 +49,7 @@ class Layout(ABC):
     takes: ClassVar[tuple[str, ...]] = ()
     has_labels: bool = False
     label_columns: Mapping[str, str] | None = None
+    patients: Mapping[str, str] | None = None
 
     def __init__(self, path: Path, settings: LoadSettings, *, progress: bool = False) -> None:
         self.path, self.settings, self.progress = path, settings, progress

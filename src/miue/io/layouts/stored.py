@@ -24,6 +24,8 @@ class StoredLayout(Layout):
         labels = known_labels(raw.of_bags.get("label", ()), raw.source, raw.class_names or self.settings.classes)
         self.has_labels = any(labels)
         has = {"label": self.has_labels, "patient": any(map(known_text, raw.of_bags.get("patient", ())))}
+        if has["patient"]:
+            self.patients = dict(zip(raw.ids, map(known_text, raw.of_bags["patient"]), strict=True))
         if raw.columns:
             self.label_columns = {meaning: name for meaning, name in raw.columns.items() if has.get(meaning)}
         return (*(name for name in raw.ids if name not in raw.bad), *raw.bad)

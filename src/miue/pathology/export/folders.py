@@ -97,12 +97,12 @@ class SlideWriter:
 
     @classmethod
     def of(cls, predictions: Predictions, what: Export) -> SlideWriter:
-        """Return what exports predictions; each slide as it is exported beside all others.
+        """Return what exports predictions; each slide as it is exported beside all others, also those of one bag.
 
         Raises:
             ConfigError, DataError, StorageError: an option, predictions or a folder of slides that cannot be used.
         """
-        kind = KINDS[what.kind]
+        kind, predictions = KINDS[what.kind], predictions.per_slide()
         write = kind.writer(predictions, **what.options)
         files = file_names(predictions.bags.bag_ids.astype(str).tolist(), kind.suffix)
         sizes = patch_sizes(predictions, what.patch_size)

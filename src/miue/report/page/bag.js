@@ -122,6 +122,8 @@ function bagInstances(bag) {
   if (map) {
     const shown = [["uncertainty", named(data.instances.measures[runs[0][0]])], ["probability", probabilityName(bag)]].map(([value, text]) => element("option", { value }, text));
     controls.append(element("label", {}, "Color ", element("select", { id: "bag-color", onchange: drawInstances }, ...shown)));
+    const slides = slidesOf(from, to), options = [...new Set(slides)].map((slide) => element("option", { value: slide }, data.instances.slides[slide] ?? "—"));
+    if (slides.length) controls.append(element("label", {}, "Slide ", element("select", { id: "bag-slide", onchange: drawInstances }, ...options)));
   }
   if (anyFlags(runs)) controls.append(element("label", {}, "Show ", element("select", { id: "bag-shown", onchange: drawInstances })));
   if (anyFlags(runs)) parts.push(element("p", { class: "flags", id: "bag-flags", role: "status" }));
@@ -159,6 +161,10 @@ function onSlide(from, to) { // whether the place of every instance in its slide
   return data.instances.located !== null && unpacked(data.instances.located).subarray(from, to).every(Boolean);
 }
 
+function slidesOf(from, to) { // the slide of each instance by its number, none where bags do not hold several
+  return data.instances.slide ? Array.from(unpacked(data.instances.slide).subarray(from, to)) : [];
+}
+
 function classInQuestion(bag, run) {
   return classCount === 2 ? 1 : Math.max(0, predictedBy(run, bag));
 }
@@ -175,7 +181,9 @@ function drawInstances() {
   const { from, to } = instancesOf(bag);
   const passes = drawFlags(run, bag), packedFlags = data.instances.runs[run].flagged;
   const flags = packedFlags ? unpacked(packedFlags).subarray(from, to) : new Uint8Array(to - from);
-  const part = (packed) => Array.from(unpacked(packed).subarray(from, to)).filter((_, place) => passes(flags[place]));
+  const slides = slidesOf(from, to), chosen = byId("bag-slide")?.value;
+  const isOnMap = (place) => chosen === undefined || slides[place] === Number(chosen);
+  const part = (packed) => Array.from(unpacked(packed).subarray(from, to)).filter((_, place) => passes(flags[place]) && isOnMap(place));
   const shown = {
     flagged: packedFlags ? part(packedFlags) : null,
     position: part(data.instances.position),
@@ -189,7 +197,7 @@ function drawInstances() {
   const none = shown.position.length === 0;
   byId("bag-none").hidden = !none;
   byId("bag-plot").parentElement.hidden = none;
-  const whole = (packed) => Array.from(unpacked(packed).subarray(from, to));
+  const whole = (packed) => Array.from(unpacked(packed).subarray(from, to)).filter((_, place) => isOnMap(place));
   drawInstanceTable(shown, names);
   if (none) return;
   if (onSlide(from, to)) drawMap(shown, part(data.instances.x), part(data.instances.y), names, [whole(data.instances.x), whole(data.instances.y)]);

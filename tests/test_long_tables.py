@@ -390,7 +390,7 @@ def test_columns_that_number_rows_are_named_and_inspect_lists_the_features(tmp_p
     for name in ("tile_id", "row_index", "fold_0", "patch idx", "ID_2"):
         (tmp_path / "t.csv").write_text(f"{header.format(name)}\na,1,1,2,3,4,5\nb,0,1,2,3,4,6\n")
         found = read_long_table(tmp_path / "t.csv")
-        assert found.notes == (f"taken for features: '{name}'; if they only number rows, choose the features",)
+        assert found.notes[0] == f"taken for features: '{name}'; if they only number rows, choose the features"
         assert describe(tmp_path / "t.csv")["features"] == [name, "f1", "grid", "video", "fold_change"]
     assert "choose the features" in run("data", "pack", tmp_path / "t.csv", "--out", tmp_path / "s")
     assert "tile_id" not in run("inspect", tmp_path / "t.csv") and "f1, grid, video" in run(

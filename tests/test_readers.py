@@ -79,14 +79,33 @@ def test_a_side_of_clam_without_a_downsample_is_known_at_level_0_alone(
     assert contents_of(path).patch_size == side
 
 
-@pytest.mark.parametrize("whole", ["slide", "patient"])
-def test_a_vector_of_stamp_for_a_whole_slide_or_patient_is_no_patch(whole: str, tmp_path: Path) -> None:
-    path = tmp_path / "s.h5"
-    with h5py.File(path, "w") as file:
-        file["feats"] = FEATURES[:1]
-        file.attrs.update(feat_type=whole, extractor="titan", stamp_version="2.4.0")
-    with pytest.raises(DataError, match=f"features of patches, got those of a whole {whole}"):
-        contents_of(path)
+@pytest.mark.parametrize("shape", [(5,), (1, 5)])
+def test_a_vector_of_stamp_for_a_whole_slide_is_a_bag_of_one(shape: tuple[int, ...], tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file["feats"] = np.arange(5, dtype=np.float32).reshape(shape)
+        file.attrs.update(feat_type="slide", extractor="titan", stamp_version="2.4.0")
+    found = contents_of(tmp_path / "s.h5")
+    assert (found.format, found.size, found.instance_shape, found.extractor) == ("STAMP", 1, (5,), "titan")
+
+
+@pytest.mark.parametrize("ending", [".h5", ".pt", ".npy", ".npz", ".safetensors"])
+def test_one_vector_is_a_bag_of_one_without_the_positions_of_its_patches(ending: str, tmp_path: Path) -> None:
+    vector, coords, path = FEATURES[0], np.zeros((7, 2), np.int64), tmp_path / "titan" / f"s{ending}"
+    path.parent.mkdir()
+    if ending == ".h5":
+        with h5py.File(path, "w") as file:
+            file["features"], file["coords"] = vector, coords
+    elif ending == ".pt":
+        torch.save({"features": torch.from_numpy(vector), "coords": torch.from_numpy(coords)}, path)
+    elif ending == ".safetensors":
+        save_file({"features": vector}, path)
+    else:
+        np.savez(path, features=vector, coords=coords) if ending == ".npz" else np.save(path, vector)
+    made_files.clam_patches(tmp_path, "s", 7, 256, 4.0)  # of the patches that the vector is of
+    found = contents_of(path)
+    assert (found.size, found.instance_shape, found.coords) == (1, FEATURES.shape[1:], None)
+    assert found.notes == ("one vector, as the embedding of a whole slide: a bag of one instance",)
+    assert np.array_equal(read_rows(path, 0, 1), FEATURES[:1])
 
 
 def test_coords_of_stamp_in_an_unknown_unit_are_left_out(tmp_path: Path) -> None:
@@ -277,9 +296,9 @@ def broken_h5(path: Path, kind: str) -> str:
         if kind == "text":
             file["features"] = np.array([b"a", b"b"])
             return "features that are numbers"
-        if kind == "vector":
-            file["features"] = FEATURES[0]
-            return r"of at least one number, got shape \(6,\)"
+        if kind == "scalar":
+            file["features"] = FEATURES[0, 0]
+            return r"of at least one number, got shape \(\)"
         if kind == "coords NaN":
             file["features"], file["coords"] = FEATURES, np.full((7, 2), np.nan)
             return "expected finite coords"
@@ -305,7 +324,7 @@ def broken_h5(path: Path, kind: str) -> str:
         "other names",
         "lengths",
         "text",
-        "vector",
+        "scalar",
         "coords NaN",
         "link",
         "external",

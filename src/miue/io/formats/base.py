@@ -32,8 +32,8 @@ class OpenFile:
 
     Attributes:
         format: which tool writes such files.
-        features: an array (n, D) of vectors or (n, H, W, channels) of images, or what is sliced as one and has its
-            ``shape`` and ``dtype``.
+        features: an array (n, D) of vectors, (n, H, W, channels) of images or (D,), one vector, or what is sliced
+            as one and has its ``shape`` and ``dtype``.
         coords: a function that reads the (n, 2) corners, in level-0 pixels or µm, not yet checked; None where the
             file has none.
         patch_size: side of a patch in the unit of ``coords``, or None.
@@ -77,6 +77,7 @@ class Contents:
         patch_scale: what a patch shows, as ``scale_in_words`` says it, "" where the file does not say.
         notes: what a user should know of the file.
         statistics: how many image statistics of each instance are stored beside the features, 0 for none.
+        is_whole: whether its one instance is a whole slide, which has no position.
     """
 
     path: Path
@@ -90,6 +91,7 @@ class Contents:
     patch_scale: str
     notes: tuple[str, ...]
     statistics: int = 0
+    is_whole: bool = False
 
     @property
     def id(self) -> str:

@@ -82,7 +82,7 @@ def with_positions_beside(contents: Contents, read_parts: ReadParts) -> Contents
     own = {name: getattr(contents, name) for name in stated if name != "format"}
     contents = replace(contents, **stated | {name: value for name, value in own.items() if value})
     contents = replace(contents, notes=(*contents.notes, *notes))
-    if where is None:
+    if where is None or contents.is_whole:
         return contents
     positions, side = _positions(where, read_parts)
     coords = whole_pixels(where, positions)

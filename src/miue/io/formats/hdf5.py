@@ -3,7 +3,7 @@
 CLAM: ``features`` (n, D), ``coords`` (n, 2) in level-0 pixels, no attributes. TRIDENT: attributes of ``coords``
 say the side, of which ``patch_size_level0`` is that of the grid; what it does not know is the text 'None'. Any of
 them may have ``image_statistics`` (n, S), as ``miue data tile`` writes them. STAMP: ``feats``, ``coords`` in µm
-with the attributes ``unit`` and ``tile_size_um`` of the file.
+with the attributes ``unit`` and ``tile_size_um`` of the file. Features may be one vector (D,), of a whole slide.
 
 One damaged bit can make the HDF5 library loop without end or crash: in miue everything here runs in a process of
 its own (``miue.io.formats.child``).
@@ -40,7 +40,6 @@ from miue.io.formats.base import (
 
 STATISTICS = "image_statistics"
 MICRONS = ("um", "µm", "micron", "microns")
-OF_WHOLES = ("slide", "patient")  # what STAMP states of the vector of a whole one
 
 
 @contextmanager
@@ -174,14 +173,11 @@ def _opened(path: Path, file: Any) -> OpenFile:
     features = dataset_within(path, file, features_name(path, file.keys()))
     where = coords_name(file.keys())
     _refuse_unusable(path, features)
-    if (whole := _text(file.attrs, "feat_type")) in OF_WHOLES:
-        wanted, fix = "features of patches", "give the features of patches, from which STAMP made these"
-        raise bag_error(path, wanted, f"those of a whole {whole} (feat_type), of shape {features.shape}", fix)
     coords, of_coords = None, {}
     if where is not None:
         stored = dataset_within(path, file, where)
         coords, of_coords = partial(_corners, path, stored), stored.attrs
-    if "unit" in file.attrs or (where is not None and "tile_size_um" in file.attrs):
+    if {"unit", "feat_type"} & set(file.attrs) or (where is not None and "tile_size_um" in file.attrs):
         return _stamp(file, features, coords)
     if "patch_size_level0" in of_coords or "encoder" in features.attrs:
         return OpenFile(

@@ -40,7 +40,8 @@ class Form:
         size: instances.
         instance_shape: as they are read.
         axis: what the array has beside the axes of features (n, D) or images (n, H, W, channels): "one" in front,
-            as (1, n, D), or "crops" of each instance, (n, crops, D), which are averaged; "" for none.
+            as (1, n, D), or "crops" of each instance, (n, crops, D), which are averaged; "vector" where it has one
+            axis alone, (D,), as the embedding of a whole slide; "" for none.
     """
 
     size: int
@@ -57,8 +58,8 @@ class Form:
         shape, dtype = tuple(features.shape), np.dtype(features.dtype)
         if dtype.kind not in "fiub":
             raise bag_error(path, "features that are numbers", f"type {dtype}")
-        if shape == (0,):
-            return cls(0, (0,))
+        if len(shape) == 1:
+            return cls(1, shape, "vector") if shape[0] else cls(0, (0,))
         axis = "" if len(shape) != 3 or dtype == np.uint8 else "one" if shape[0] == 1 else "crops"
         if len(shape) == 3:
             shape = {"": (*shape, 1), "one": shape[1:], "crops": (shape[0], shape[2])}[axis]
@@ -81,7 +82,8 @@ def contents_here(path: Path, microns_per_pixel: float | None = None) -> Content
     with open_bag_file(path) as file:
         form, coords, notes = Form.of(path, file.features), None, list(file.notes)
         unit = microns_per_pixel or 1.0 if file.in_microns else 1.0
-        if file.coords is not None:
+        is_whole = form.axis == "vector"
+        if file.coords is not None and not is_whole:  # else those of the patches that it is of
             with refusing(path, "coords that can be read", Exception):
                 stored = np.asarray(file.coords())
             coords = whole_pixels(path, stored, unit)
@@ -92,6 +94,8 @@ def contents_here(path: Path, microns_per_pixel: float | None = None) -> Content
         if form.axis == "crops":
             crops = file.features.shape[1]
             notes.append(f"the {crops} crops of each clip, or tiles of each region, are averaged")
+        if is_whole:
+            notes.append("one vector, as the embedding of a whole slide: a bag of one instance")
         side = None if coords is None or file.patch_size is None else round(file.patch_size / unit)
         is_kept = file.features.dtype in AS_STORED and form.axis != "crops"
         return Contents(
@@ -106,6 +110,7 @@ def contents_here(path: Path, microns_per_pixel: float | None = None) -> Content
             patch_scale=file.patch_scale,
             notes=tuple(notes),
             statistics=0 if file.statistics is None else int(file.statistics.shape[1]),
+            is_whole=is_whole,
         )
 
 
@@ -142,7 +147,9 @@ def rows_here(
         chosen = (0, span) if form.axis == "one" and not statistics else (span,)
         is_kept = array.dtype in AS_STORED and not statistics and form.axis != "crops"
         with refusing(path, "features that can be read", Exception):
-            if place is not None and is_kept and hasattr(array, "read_direct"):
+            if form.axis == "vector" and not statistics:
+                rows = np.asarray(array[:])[None][span]
+            elif place is not None and is_kept and hasattr(array, "read_direct"):
                 rows = place((len(range(form.size)[span]), *array.shape[len(chosen) :]), array.dtype)
                 array.read_direct(rows, chosen)
             else:

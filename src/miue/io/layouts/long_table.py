@@ -99,6 +99,7 @@ def read_long_table(
         notes=(
             *files.notes,
             *_notes_of_features(chosen, features, others),
+            *(["each bag is one row: a bag of one instance"] if len(starts) == len(bag) else []),
         ),
     )
 

@@ -66,31 +66,31 @@ LIGHT = ("distributions", "predictions", "calibration", "evaluation", "report")
 
 BUDGET = {
     "common": (4_135, 25),
-    "settings": (775, 7),
+    "settings": (780, 7),
     "targets": (510, 5),
-    "bags": (3_975, 18),
+    "bags": (4_215, 19),
     "distributions": (770, 9),
     "networks": (1_650, 14),
     "scores": (1_150, 9),
     "evidence": (350, 5),
     "methods": (2_205, 15),
-    "predictions": (3_130, 14),
+    "predictions": (3_195, 14),
     "calibration": (4_570, 23),
     "evaluation": (2_850, 12),
-    "io": (6_440, 36),
+    "io": (6_565, 36),
     "datasets": (1_050, 9),
-    "model": (3_795, 16),
+    "model": (3_805, 16),
     "training": (2_955, 14),
     "selection": (1_775, 8),
     "sklearn": (450, 2),
     "pathology": (3_350, 17),
-    "report": (3_810, 12),
-    "cli": (4_200, 27),
+    "report": (3_825, 12),
+    "cli": (4_205, 27),
 }
 """Most lines of code, scripts and templates, and most Python files of each package. Lower a number where a package
 gets smaller; where an ability makes one larger, raise it in the same commit."""
 
-ROOMS, FLOORS, PERMISSIONS, DEEP_IMPORTS = 25, 12, 106, 135
+ROOMS, FLOORS, PERMISSIONS, DEEP_IMPORTS = 25, 12, 106, 136
 """Most packages; packages one above the other; permissions to import; and names that a package takes from within
 another in place of its face."""
 

@@ -19,7 +19,7 @@ from miue.evaluation.bootstrap import (
     patients_by_bag,
     resampled_metrics,
 )
-from miue.evaluation.intervals import auroc_interval, percentile_intervals
+from miue.evaluation.intervals import _most_independent, auroc_interval, percentile_intervals
 from miue.evaluation.level import default_metrics, evaluate_level
 from miue.evaluation.metrics import Owners
 from miue.predictions import PredictionTable
@@ -547,3 +547,11 @@ def test_bags_that_repeat_those_of_their_patient_narrow_no_interval_of_an_auroc(
             found.append(widths(bootstrap_intervals(table, patients, resamples=200, seed=seed))["auroc"])
         ratios.append(found[1] / found[0])
     assert np.mean(ratios) > 0.94
+
+
+def test_owners_count_fewer_items_by_the_variance_between_them() -> None:
+    items, independent = np.array([[40.0, 60.0]]), np.array([[4.0, 6.0]])
+    found = _most_independent(items, independent, 0.04, [0.1])  # the variance is 4 of 0.1², times 4 / 3
+    np.testing.assert_allclose(found, items / (4 * 4 / 3))
+    np.testing.assert_allclose(_most_independent(items, independent, 0.4, [0.1]), independent)
+    np.testing.assert_allclose(_most_independent(items, independent, 0.001, [0.1]), items)

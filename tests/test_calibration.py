@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 from math import ceil, comb, floor, log
 from pathlib import Path
 
@@ -532,3 +533,17 @@ def test_so_many_bags_as_are_asked_for_are_enough_for_all_parts_together(confide
 def test_goals_that_are_none_are_refused(goal: Change) -> None:
     with pytest.raises(ConfigError):
         goal()
+
+
+def test_a_tolerance_rank_is_exact_where_the_confidence_is_a_probability_of_ranks() -> None:
+    for count, error in product(range(1, 9), (0.1, 0.2, 0.5)):
+        kept = 1 - Fraction(str(error))
+        masses = [comb(count, k) * kept**k * (1 - kept) ** (count - k) for k in range(count + 1)]
+        below = [sum(masses[:k], Fraction(0)) for k in range(count + 1)]  # P(Binomial ≤ k − 1)
+        for reached in below[1:]:
+            for confidence in (float(reached), np.nextafter(float(reached), 1), np.nextafter(float(reached), 0)):
+                if 0 < confidence < 1:
+                    wanted = next(
+                        (k for k, p in enumerate(below) if p >= Fraction(repr(float(confidence)))), count + 1
+                    )
+                    assert tolerance_rank(count, error, float(confidence)) == wanted

@@ -138,3 +138,12 @@ def test_scores_that_are_no_probabilities_are_refused_by_the_name_of_their_colum
     (tmp_path / "t.csv").write_text(f"video,y_true,{rows}\n")
     with pytest.raises(DataError, match=message):
         read_predictions(tmp_path / "t.csv")
+
+
+def test_the_classes_that_predictions_have_may_be_named_again_in_their_order_alone(tmp_path: Path) -> None:
+    table, folder = tmp_path / "bags.csv", tmp_path / "predictions"
+    table.write_text("bag_id,p_0,p_1\na,0.2,0.8\n")
+    read_predictions(table, classes=["no", "yes"]).save(folder)
+    assert read_predictions(folder, classes=["no", "yes"]).provenance.classes == ("no", "yes")
+    with pytest.raises(ConfigError, match="in their order"):
+        read_predictions(folder, classes=["yes", "no"])

@@ -15,6 +15,8 @@ from sklearn.metrics import cohen_kappa_score, r2_score
 
 import miue
 from miue.bags import BagBatch, BagDataset, Outcomes, Segments
+from miue.calibration import PredictionSetGoal
+from miue.calibration.prediction_sets import fit_prediction_sets
 from miue.common.errors import ConfigError, DataError
 from miue.targets import TARGETS, Ordinal, Regression, Survival, concordance
 from miue.targets.survival import UncensoredShare
@@ -139,6 +141,24 @@ def test_the_likelihood_of_a_time_without_an_event_is_that_of_its_interval_and_l
     found = batch.log_likelihood(logits.log_softmax(1))
     torch.testing.assert_close(found, torch.stack(wanted))
     assert torch.autograd.gradcheck(lambda x: batch.log_likelihood(x.log_softmax(1)), (logits,))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("score", ["lac", "aps"])
+def test_sets_of_grades_have_no_gap_and_keep_their_promise(score: str) -> None:
+    generator, hits, gaps = np.random.default_rng(0), [], 0
+    for _ in range(300):
+        p = generator.dirichlet(np.ones(5), 120)
+        labels = np.array([generator.choice(5, p=row) for row in p])
+        found = fit_prediction_sets(p[:60], labels[:60], PredictionSetGoal(0.2, score))
+        plain, sets = found.of(p[60:]), found.of(p[60:], in_order=True)
+        assert (sets >= plain).all()
+        gaps += int((sets != plain).any(1).sum())
+        numbers = [np.flatnonzero(row) for row in sets if row.any()]
+        assert all(len(row) == row[-1] - row[0] + 1 for row in numbers)
+        hits.append(sets[np.arange(60), labels[60:]].mean())
+    assert gaps > 0
+    assert np.mean(hits) > 0.8
 
 
 @pytest.mark.parametrize("method", ["softmax", "mirel"])

@@ -68,7 +68,7 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
     decisions = Decisions(
         decision=decision,
         reason=reason,
-        prediction_sets=None if sets is None else sets.of(table.probabilities),
+        prediction_sets=None if sets is None else sets.of(table.probabilities, in_order=table.target is not None),
         calibrated=None if scaling is None else scaling.apply(table.distribution),
     )
     weighted = calibration.covariate_shift is not None

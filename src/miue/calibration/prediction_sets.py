@@ -97,11 +97,18 @@ class PredictionSets(BaseModel):
         over = "for each class" if self.per_class else "over all bags"
         return f"a set misses the label with chance ≤ {self.error:g}, {over}"
 
-    def of(self, probabilities: Float64[np.ndarray, "n C"]) -> Bool[np.ndarray, "n C"]:
-        """Return which classes are in the set of each bag; with ``lac`` a set may be empty."""
+    def of(self, probabilities: Float64[np.ndarray, "n C"], *, in_order: bool = False) -> Bool[np.ndarray, "n C"]:
+        """Return which classes are in the set of each bag; with ``lac`` a set may be empty.
+
+        Args:
+            probabilities: of the classes.
+            in_order: of classes in an order, add those between two of a set: no promise is weaker for it.
+        """
         sets: Bool[np.ndarray, "n C"] = SET_SCORES[self.score](probabilities) <= np.array(self.thresholds)
         if self.score == "aps":
             sets[np.arange(len(sets)), probabilities.argmax(1)] = True
+        if in_order:  # a class is between two where one is at it or before, and one at it or after
+            return np.logical_or.accumulate(sets, 1) & np.logical_or.accumulate(sets[:, ::-1], 1)[:, ::-1]
         return sets
 
 

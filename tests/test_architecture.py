@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "model",
         "training",
     },
-    "sklearn": {"common", "settings", "bags", "predictions", "model", "training"},
+    "sklearn": {"common", "settings", "targets", "bags", "predictions", "model", "training"},
     "pathology": {"common", "bags", "distributions", "predictions", "calibration", "io"},
     "report": {"common", "bags", "distributions", "predictions", "calibration", "evaluation"},
 }
@@ -75,14 +75,14 @@ BUDGET = {
     "evidence": (350, 5),
     "methods": (2_205, 15),
     "predictions": (3_195, 14),
-    "calibration": (4_570, 23),
+    "calibration": (4_580, 23),
     "evaluation": (2_850, 12),
     "io": (6_565, 36),
     "datasets": (1_050, 9),
     "model": (3_805, 16),
     "training": (2_955, 14),
     "selection": (1_775, 8),
-    "sklearn": (450, 2),
+    "sklearn": (695, 4),
     "pathology": (3_350, 17),
     "report": (3_825, 12),
     "cli": (4_205, 27),
@@ -90,7 +90,7 @@ BUDGET = {
 """Most lines of code, scripts and templates, and most Python files of each package. Lower a number where a package
 gets smaller; where an ability makes one larger, raise it in the same commit."""
 
-ROOMS, FLOORS, PERMISSIONS, DEEP_IMPORTS = 25, 12, 106, 136
+ROOMS, FLOORS, PERMISSIONS, DEEP_IMPORTS = 25, 12, 107, 136
 """Most packages; packages one above the other; permissions to import; and names that a package takes from within
 another in place of its face."""
 

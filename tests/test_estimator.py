@@ -335,7 +335,7 @@ def test_every_field_of_the_training_config_is_a_parameter_with_its_default(
         seen.update(job.recipe.settings)
         return train_job(job, *others)
 
-    monkeypatch.setattr("miue.sklearn.classifier.train_job", kept)
+    monkeypatch.setattr("miue.sklearn.estimator.train_job", kept)
     found.set_params(max_epochs=np.int64(1), lr_factor=np.float32(0.25), options=SMALL, random_state=7)
     found.fit([np.tile(array[:, :, None], (1, 1, 5)) for array in arrays], labels)  # images, to be augmented
     assert seen == {**changed, "max_epochs": 1, "lr_factor": 0.25, "seed": 7}

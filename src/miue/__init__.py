@@ -50,7 +50,9 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.selection import compare as compare
     from miue.selection import cross_validate as cross_validate
     from miue.settings import TrainingConfig as TrainingConfig
+    from miue.sklearn import MILSurvivalEstimator as MILSurvivalEstimator
     from miue.sklearn import MILUncertaintyClassifier as MILUncertaintyClassifier
+    from miue.sklearn import MILUncertaintyRegressor as MILUncertaintyRegressor
     from miue.training.train import train as train
 
     __version__: str
@@ -69,7 +71,9 @@ _PUBLIC = {
     "InstanceGoal": "miue.calibration",
     "PredictionSetGoal": "miue.calibration",
     "METHODS": "miue.methods",
+    "MILSurvivalEstimator": "miue.sklearn",
     "MILUncertaintyClassifier": "miue.sklearn",
+    "MILUncertaintyRegressor": "miue.sklearn",
     "MiueError": "miue.common.errors",
     "Model": "miue.model",
     "NETWORKS": "miue.networks",

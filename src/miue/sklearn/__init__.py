@@ -1,5 +1,6 @@
-"""The scikit-learn classifier of bags."""
+"""The scikit-learn estimators of bags."""
 
 from miue.sklearn.classifier import MILUncertaintyClassifier
+from miue.sklearn.regressor import MILSurvivalEstimator, MILUncertaintyRegressor
 
-__all__ = ["MILUncertaintyClassifier"]
+__all__ = ["MILSurvivalEstimator", "MILUncertaintyClassifier", "MILUncertaintyRegressor"]

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, no_type_check
 
 import numpy as np
 from jaxtyping import Float64, Int64, Shaped
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
+from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d
 
-from miue.bags import BagDataset, GroupedRows
-from miue.bags.arrays import check_unmasked
+from miue.bags import GroupedRows
 from miue.bags.cells import is_missing
 from miue.bags.classes import likely_negative_class
-from miue.bags.frames import check_columns, frame_columns, read_columns
-from miue.bags.from_python import as_objects, fields_of_arrays
-from miue.bags.rows import row_count
 from miue.common.errors import ConfigError, DataError
 from miue.common.text import plural, warn_user
-from miue.common.values import Option, is_matrix
-from miue.model import DistanceLike, Model, PartLike, Recipe
-from miue.predictions import Predictions, PredictionTable, uncertainty_column
-from miue.settings import DEFAULT_DISTANCES, RunSettings, TrainingConfig
-from miue.training import Job, Run, train_job
+from miue.common.values import Option
+from miue.model import DistanceLike, PartLike
+from miue.predictions import PredictionTable
+from miue.settings import DEFAULT_DISTANCES, TrainingConfig
+from miue.sklearn.estimator import BagEstimator, of_bags, uncertainties_of
 
 SETTINGS = tuple(name for name in TrainingConfig.model_fields if name != "seed")
 """Parameters that are fields of ``TrainingConfig``."""
@@ -47,13 +42,10 @@ class InstancePredictions:
     uncertainties: Mapping[str, Float64[np.ndarray, "n"]]
 
 
-class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
+class MILUncertaintyClassifier(ClassifierMixin, BagEstimator):
     """Learn from bags with bag labels alone; predict bags and instances with their uncertainty.
 
-    Bags come in one of two forms, the same for every method. Without ``bag_ids``, X is a sequence of bags, each
-    an array (n, D) or (n, H, W[, channels]), and y and groups have one entry per bag. With ``bag_ids``, X is one
-    array of all instances and bag_ids, y and groups have one entry per row, equal within a bag; bags are in
-    order of first appearance. Results always have one entry per bag.
+    Bags come in the two forms of ``BagEstimator``.
 
     Args:
         network: name of a network, or a class, factory or module of your own.
@@ -168,43 +160,18 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
             DataError: bags, labels or groups that cannot be used.
             ConfigError: a parameter that does not exist or has no such value.
         """
-        before = self.__dict__.copy()
-        try:
-            self._fit(X, y, bag_ids, groups)
-        except BaseException:
-            self.__dict__ = before
-            raise
-        return self
+        return self._fitted(self._fit, X, y, bag_ids, groups)
 
     def _fit(self, X: Any, y: Any, bag_ids: Any, groups: Any) -> None:
         labels = _labels(y)
-        rows = None if bag_ids is None else GroupedRows.of(bag_ids)
-        instances = self._bags(X, rows, first_seen=True)
-        if rows is not None:
-            labels = rows.one_of_each(labels, "y")
-        if len(labels) != len(instances):
-            raise row_count("y", f"one for each of {plural(len(instances), 'bag')}", str(len(labels)))
+        rows, instances = self._instances(X, bag_ids)
+        labels = of_bags(labels, rows, len(instances))
         self.classes_ = _classes(labels)
         self._class_order = order = self._order()
-        fields = fields_of_arrays(
-            instances,
-            np.argsort(order)[np.searchsorted(self.classes_, labels)],
-            ids=None if rows is None else rows.names,
-            patients=None if groups is None else _groups_of_bags(groups, rows, len(instances)),
-            class_names=[str(name) for name in self.classes_[order]],
-            feature_names=() if rows is None else tuple(map(str, getattr(self, "feature_names_in_", ()))),
-        )
-        dataset = BagDataset.packed(**fields)
-        if rows is None and dataset.feature_names:
-            self.feature_names_in_ = np.array(dataset.feature_names, object)
-        self.n_features_in_ = int(np.prod(dataset.instance_shape))
-        parts = (self.network, self.method, self.encoder)
-        values = {name: _plain(getattr(self, name)) for name in SETTINGS}
-        settings = {name: value for name, value in values.items() if value is not None} | {"seed": self._seed()}
-        recipe = Recipe(*parts, {} if self.options is None else self.options, self.distances, settings)
-        run = Run(None, RunSettings.of(device=self.device), progress=bool(self.verbose))
-        self.model_: Model = train_job(Job(recipe, dataset), run)
-        self.n_iter_ = self.model_.training.epochs
+        numbers = np.argsort(order)[np.searchsorted(self.classes_, labels)]
+        names = [str(name) for name in self.classes_[order]]
+        dataset = self._dataset(instances, rows, groups, numbers, names)
+        self._train(dataset, {name: getattr(self, name) for name in SETTINGS})
 
     def predict(self, X: Any, *, bag_ids: Any = None) -> Shaped[np.ndarray, "B"]:
         """Return the most probable class of each bag."""
@@ -231,16 +198,12 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         logs: np.ndarray = np.log(np.maximum(self.predict_proba(X, bag_ids=bag_ids), np.finfo(np.float64).tiny))
         return logs[:, 1] - logs[:, 0] if len(self.classes_) == 2 else logs
 
-    def predict_uncertainty(self, X: Any, *, bag_ids: Any = None) -> dict[str, Float64[np.ndarray, "B"]]:
-        """Return every measure and distance score of each bag by column name, higher where less certain."""
-        return _uncertainties(self._predictions(X, bag_ids).bags)
-
     def predict_instances(self, X: Any, *, bag_ids: Any = None) -> list[InstancePredictions]:
         """Return the predictions of each bag's instances, in the order in which they were passed."""
         table = self._predictions(X, bag_ids).instances
         assert table is not None
         assert table.instance is not None
-        probabilities, uncertainties = self._probabilities(table), _uncertainties(table)
+        probabilities, uncertainties = self._probabilities(table), uncertainties_of(table)
         ends = np.append(np.flatnonzero(table.instance == 0)[1:], len(table))
         spans = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
         return [
@@ -263,62 +226,6 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
             if sample_weight is not None:
                 sample_weight = rows.one_of_each(np.asarray(sample_weight), "sample_weight")
         return float(accuracy_score(labels, self.predict(X, bag_ids=bag_ids), sample_weight=sample_weight))
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters; where ``deep``, the entries of options by themselves as well."""
-        parameters: dict[str, Any] = super().get_params(deep=deep)
-        if deep and isinstance(self.options, Mapping):
-            parameters.update({f"options__{entry}": value for entry, value in self.options.items()})
-        return parameters
-
-    def set_params(self, **params: Any) -> MILUncertaintyClassifier:
-        """Set parameters, such as network or max_epochs or ``options__network.hidden``."""
-        nested = {key: value for key, value in params.items() if key.startswith("options__")}
-        super().set_params(**{key: value for key, value in params.items() if key not in nested})
-        if nested:
-            entries = {key.removeprefix("options__"): value for key, value in nested.items()}
-            self.options = {**(self.options or {}), **entries}
-        return self
-
-    def _predictions(self, X: Any, bag_ids: Any) -> Predictions:
-        check_is_fitted(self)
-        rows = None if bag_ids is None else GroupedRows.of(bag_ids)
-        bags = BagDataset.from_arrays(
-            self._bags(X, rows, first_seen=False), ids=None if rows is None else rows.names
-        )
-        return self.model_.predict(bags, device=self.device)
-
-    def _bags(self, X: Any, rows: GroupedRows | None, *, first_seen: bool) -> list[Any]:
-        """Return one array per bag."""
-        if rows is not None:
-            check_columns(X, "X")
-            check_unmasked(X, "X")
-            instances = np.asarray(X) if isinstance(X, list | tuple) else X
-            features = getattr(instances, "ndim", 2) <= 2  # a table of polars or Arrow has no ndim
-            checked = validate_data(
-                self,
-                instances,
-                reset=first_seen,
-                ensure_2d=features,
-                allow_nd=not features,
-                ensure_all_finite=False,  # the bags are checked, and named
-            )
-            if checked.dtype == object and frame_columns(X):  # decimals of polars or Arrow
-                checked = read_columns(X, frame_columns(X), np.float64, "X")
-            return rows.split(checked)
-        bags = None if _is_no_list(X) else list(X)
-        if bags is None or (bags and _dimensions(bags[0]) < 2):
-            raise DataError(
-                item="X",
-                wanted="a sequence of bags, each an array, or one array of instances with bag_ids",
-                got=f"a value of type {type(X).__name__}" if bags is None else "instances without bag_ids",
-                fix="miue.train and Model.predict take a BagDataset"
-                if isinstance(X, BagDataset)
-                else "pass bag_ids, the bag of each row, or a list with one array for each bag",
-            )
-        if first_seen:
-            self.__dict__.pop("feature_names_in_", None)
-        return bags
 
     def _order(self) -> Int64[np.ndarray, "C"]:
         """Return the position in ``classes_`` of each class of the model, whose class 0 is the negative one."""
@@ -350,45 +257,6 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
 
     def _probabilities(self, table: PredictionTable) -> Float64[np.ndarray, "n C"]:
         return table.probabilities[:, np.argsort(self._class_order)]
-
-    def _seed(self) -> int:
-        if isinstance(self.random_state, int | np.integer):
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-
-def _groups_of_bags(groups: Any, rows: GroupedRows | None, count: int) -> list[Any]:
-    """Return the group of each of ``count`` bags, None where unknown.
-
-    Raises:
-        DataError: not one for each bag, or each row of X, or a bag whose rows differ.
-    """
-    values = as_objects(groups, "groups")
-    if rows is not None:
-        values = rows.one_of_each(values, "groups")
-    if len(values) != count:
-        raise row_count("groups", f"one for each of {count} bags", str(len(values)))
-    return list(values)
-
-
-def _is_no_list(value: Any) -> bool:
-    """Return whether a value has no bags in an order, such as a path, a dict, a matrix or a groupby of pandas."""
-    if isinstance(value, str | bytes | Mapping | Set) or hasattr(value, "groups") or is_matrix(value):
-        return True
-    return getattr(value, "ndim", 1) == 0 or not (hasattr(value, "__iter__") or hasattr(value, "__getitem__"))
-
-
-def _dimensions(bag: Any) -> int:
-    """Return those of a bag, 2 where its rows differ in length, which is refused where bags are read."""
-    try:
-        return np.ndim(bag)
-    except ValueError:
-        return 2
-
-
-def _plain(value: Any) -> Any:
-    """Return a number of NumPy, as a search draws it, as one of Python."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _labels(y: Any) -> Shaped[np.ndarray, "n"]:
@@ -427,8 +295,3 @@ def _classes(labels: Shaped[np.ndarray, "B"]) -> Shaped[np.ndarray, "C"]:
             fix="add bags of another class",
         )
     return classes
-
-
-def _uncertainties(table: PredictionTable) -> dict[str, Float64[np.ndarray, "n"]]:
-    """Return measures and scores by the names of their columns in saved tables."""
-    return {uncertainty_column(name): values for name, values in table.uncertainties().items()}

@@ -153,7 +153,7 @@ def rows_here(
                 rows = place((len(range(form.size)[span]), *array.shape[len(chosen) :]), array.dtype)
                 array.read_direct(rows, chosen)
             else:
-                rows = np.asarray(array[chosen])
+                rows = np.asarray(array[chosen if len(chosen) > 1 else span])
     if not is_kept:
         rows = in_single(rows, f"bag file {str(path)!r}")
     if statistics:

@@ -51,6 +51,7 @@ release-check: $(VENV)/.created
 
 bench: $(VENV)/.develop
 	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python benchmarks/reading.py
 	$(BIN)/python benchmarks/slides.py
 	$(BIN)/python benchmarks/cohort.py
 	$(BIN)/python benchmarks/cohort.py --made --bags 1000

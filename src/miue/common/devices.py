@@ -63,8 +63,9 @@ def evaluated_on(device: torch.device, module: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        with own_torch_state():
-            put(module, was_on, training=was_training)
+        if was_training or was_on != device:
+            with own_torch_state():
+                put(module, was_on, training=was_training)
 
 
 def put(module: nn.Module, device: torch.device, *, training: bool) -> None:

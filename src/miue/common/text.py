@@ -11,6 +11,7 @@ import sys
 import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from html import escape
@@ -19,7 +20,6 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.progress import Progress
     from rich.text import Text
 
@@ -241,7 +241,23 @@ class PrintsAsTable:
         return "".join(table.as_html() for table in self.tables())
 
 
-def bar(unit: str, *, shown: bool, kept: bool = True) -> Progress:
+class NoBar(nullcontext[Any]):
+    """Takes what a bar takes, and shows nothing; one of rich takes a share of the time of a small prediction."""
+
+    def __enter__(self) -> NoBar:
+        return self
+
+    def add_task(self, *arguments: Any, **options: Any) -> Any:
+        """Do nothing."""
+
+    update = advance = add_task
+
+    def track(self, items: Iterable[Item], **options: Any) -> Iterable[Item]:
+        """Return the items."""
+        return items
+
+
+def bar(unit: str, *, shown: bool, kept: bool = True) -> Progress | NoBar:
     """Return a bar on the standard error that counts ``unit`` and shows the time left.
 
     Args:
@@ -249,11 +265,11 @@ def bar(unit: str, *, shown: bool, kept: bool = True) -> Progress:
         shown: show it.
         kept: leave it on the screen when it has ended; one that is not kept is shown on a terminal alone.
     """
+    if not shown:
+        return NoBar()
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    if not shown:
-        return Progress(console=_unused_console(), disable=True)
     console = Console(stderr=True)
     return Progress(
         TextColumn("[bold]{task.description}[/]"),
@@ -265,14 +281,6 @@ def bar(unit: str, *, shown: bool, kept: bool = True) -> Progress:
         disable=not (kept or console.is_terminal),
         transient=not kept,
     )
-
-
-@cache
-def _unused_console() -> Console:
-    """Return the console of bars that are not shown, which takes long to make."""
-    from rich.console import Console
-
-    return Console(stderr=True)
 
 
 def tracked(

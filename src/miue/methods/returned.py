@@ -97,15 +97,13 @@ def check_distribution(
         distribution = make()
     except DataError as error:
         raise wrong_return(item, f"{wanted}, of {error.wanted}", f"{error.got} in {error.item}") from error
-    got = describe_returned(distribution)
-    if isinstance(distribution, PredictiveDistribution):
-        if type(distribution) not in KINDS:
+    if not isinstance(distribution, PredictiveDistribution) or type(distribution) not in KINDS:
+        if isinstance(distribution, PredictiveDistribution):
             fix = "return Draws(probabilities, expected_entropy) of it, which is what tables keep of others"
-        elif (shape := tuple(distribution.probabilities.shape)) == (count, classes):
-            return distribution
-        else:
-            got = f"one of shape {shape}"
-    raise wrong_return(item, wanted, got, fix)
+        raise wrong_return(item, wanted, describe_returned(distribution), fix)
+    if (shape := tuple(distribution.probabilities.shape)) != (count, classes):
+        raise wrong_return(item, wanted, f"one of shape {shape}", fix)
+    return distribution
 
 
 def check_loss(method: object, loss: object) -> Shaped[Tensor, "*one"]:

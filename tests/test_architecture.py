@@ -68,7 +68,7 @@ BUDGET = {
     "common": (4_135, 25),
     "settings": (780, 7),
     "targets": (510, 5),
-    "bags": (4_215, 19),
+    "bags": (4_225, 19),
     "distributions": (770, 9),
     "networks": (1_650, 14),
     "scores": (1_150, 9),
@@ -84,7 +84,7 @@ BUDGET = {
     "selection": (1_775, 8),
     "sklearn": (695, 4),
     "pathology": (3_350, 17),
-    "report": (3_825, 12),
+    "report": (3_830, 12),
     "cli": (4_205, 27),
 }
 """Most lines of code, scripts and templates, and most Python files of each package. Lower a number where a package

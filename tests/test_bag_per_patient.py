@@ -19,7 +19,15 @@ from miue import BagDataset, Predictions
 from miue.bags import Slides, concatenate, merge_bags
 from miue.bags.arrays import RearrangedInstances
 from miue.common.errors import ConfigError, DataError
-from miue.io import describe_bags, find_bags_again, read_store, state_of_bags, write_store
+from miue.io import (
+    FileInstances,
+    describe_bags,
+    find_bags_again,
+    keep_in_memory,
+    read_store,
+    state_of_bags,
+    write_store,
+)
 
 SLIDES_OF = {0: 3, 1: 1, 2: 2}
 FAST = ("--set", "max_epochs=2", "--method", "softmax", "--device", "cpu")
@@ -117,6 +125,8 @@ def test_instances_stay_in_their_files_and_go_to_other_processes_as_they_are(tmp
     assert isinstance(bags.instances, RearrangedInstances)
     again = find_bags_again(describe_bags(bags, tmp_path / "copy.npy"))
     assert not (tmp_path / "copy.npy").exists() and state_of_bags(again) == state_of_bags(bags)
+    assert keep_in_memory(bags.instances, 0.5) == len(bags.instances) * 6 * 4
+    assert isinstance(bags.instances.array, FileInstances) and bags.instances.array.memory_share == 0.5
     assert again.slides is not None and bags.slides is not None
     assert again.slides.texts.tolist() == bags.slides.texts.tolist()
     both = range(len(bags))
@@ -200,6 +210,38 @@ def test_a_column_that_is_not_there_and_bags_without_patients_are_refused(tmp_pa
         miue.load_bags(folder, labels=labels, bag_per="patient")
     assert "patient_column=NAME" in missing.value.fix
     assert "--patient-column" in fail("train", folder, "--labels", labels, "--bag-per", "patient", "--out", "run")
+
+
+@pytest.mark.parametrize("with_slides", [False, True])
+def test_tables_of_patients_make_their_bags(tmp_path: Path, with_slides: bool) -> None:
+    folder, labels = cohort(tmp_path)
+    expected, rows = miue.load_bags(folder, labels=labels, bag_per="patient").bags, table(labels)
+    of_patients = dict.fromkeys(f"{row['case_id']},{row['label']}" for row in rows)
+    labels.write_text("\n".join(["PATIENT,label", *of_patients]) + "\n")
+    slides = tmp_path / "slides.csv"
+    slides.write_text(
+        "\n".join(["PATIENT,FILENAME", *(f"{row['case_id']},{row['slide_id']}" for row in rows)]) + "\n"
+    )
+    more = {"slide_table": slides} if with_slides else {}
+    bags = miue.load_bags(folder, labels=labels, bag_per="patient", settings=more).bags
+    assert set(bags.ids) == set(expected.ids)
+    row = {name: number for number, name in enumerate(bags.ids)}
+    assert bags.labels.values[[row[name] for name in expected.ids]].tolist() == expected.labels.values.tolist()
+    assert bags.sizes[[row[name] for name in expected.ids]].tolist() == expected.sizes.tolist()
+
+
+def test_a_table_of_instances_states_patients_of_its_own(tmp_path: Path) -> None:
+    lines = [f"s{slide},p{slide // 2},{slide // 2 % 2},{slide}.5,{row}" for slide in range(8) for row in range(3)]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["bag_id,patient,label,f_0,f_1", *lines]) + "\n")
+    bags = miue.load_bags(path, bag_per="patient").bags
+    assert bags.ids == ("p0", "p1", "p2", "p3") and bags.sizes.tolist() == [6] * 4
+    path.write_text(path.read_text().replace("s5,p2,", "s5,,"))
+    with pytest.raises(DataError) as error:
+        miue.load_bags(path, bag_per="patient")
+    assert "s5: no patient is stated" in error.value.got
+    with pytest.raises(ConfigError):
+        miue.load_bags(path, bag_per="block")
 
 
 def test_tcga_barcodes_state_patients_and_that_is_said_once(tmp_path: Path) -> None:

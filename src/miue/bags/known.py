@@ -334,6 +334,13 @@ class Slides:
         """The name of each instance's slide, "" where it is unknown."""
         return np.array([*self.names, ""], object)[self.numbers]
 
+    def used(self) -> Slides:
+        """Return the same with the names of these instances' slides alone."""
+        numbers = np.unique(self.numbers[self.numbers >= 0])
+        place = np.full(len(self.names) + 1, -1, np.int64)
+        place[numbers] = np.arange(len(numbers))
+        return Slides(tuple(self.names[number] for number in numbers.tolist()), place[self.numbers])
+
     def of_bags(self, sizes: Sequence[int] | np.ndarray) -> list[dict[str, int]]:
         """Return of each bag how many instances are of each slide, in their order.
 

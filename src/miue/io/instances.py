@@ -104,6 +104,8 @@ def keep_in_memory(instances: InstanceArray, memory_share: float) -> int:
     """
     if isinstance(instances, ChainedInstances):
         return sum(keep_in_memory(part, memory_share) for part in instances.parts)
+    if isinstance(instances, RearrangedInstances):
+        return keep_in_memory(instances.array, memory_share)
     if not isinstance(instances, FileInstances):
         return 0
     instances.memory_share = memory_share

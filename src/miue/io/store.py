@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Int64
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from miue.bags import BagDataset, InstanceArray, Slides, check_dataset
+from miue.bags import BagDataset, InstanceArray, check_dataset
 from miue.bags.arrays import check_bag, check_ids
 from miue.bags.classes import ClassNames
 from miue.bags.columns import split_name, whole_numbers
@@ -161,7 +161,7 @@ def write_tables(folder: Path, dataset: BagDataset, digests: Sequence[str], made
         if not (located := coords.known[positions]).all():
             arrays["located"] = located
     if dataset.slides is not None:
-        slides = Slides.of(dataset.slides[positions].texts)  # none of other bags
+        slides = dataset.slides[positions].used()
         arrays["slides"] = slides.numbers
         of_slides = {"slide_names": list(slides.names), "bag_per": dataset.bag_per}
     for name, values in arrays.items():  # np.save does not see that the last bytes found no room

@@ -139,7 +139,8 @@ def _instances_of(comparison: Comparison, bags: Int64[np.ndarray, "b"], slides: 
         label[at[known]] = table.labels.values[known]
         is_out[at] |= table.is_ood.out_of_distribution
         if table.slides is not None:
-            slide[at] = [number[name] for name in table.slides.texts]
+            of_names = [number.get(name, -1) for name in (*table.slides.names, "")]
+            slide[at] = np.array(of_names)[table.slides.numbers]
         if table.coords is not None:
             theirs = Coords.unknown(len(union))
             theirs.values[at], theirs.known[at] = table.coords.values, table.coords.known

@@ -65,7 +65,7 @@ LIGHT = ("distributions", "predictions", "calibration", "evaluation", "report")
 
 
 BUDGET = {
-    "common": (4_135, 25),
+    "common": (4_145, 25),
     "settings": (780, 7),
     "targets": (510, 5),
     "bags": (4_225, 19),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,15 @@ from commands import fail, run
 from sklearn.metrics import cohen_kappa_score, r2_score
 
 import miue
-from miue.bags import BagBatch, BagDataset, Outcomes, Segments
+from miue.bags import BagBatch, BagDataset, Outcomes, Segments, merge_bags
 from miue.calibration import PredictionSetGoal
 from miue.calibration.prediction_sets import fit_prediction_sets
 from miue.common.errors import ConfigError, DataError
+from miue.io import make_folds
 from miue.targets import TARGETS, Ordinal, Regression, Survival, concordance
 from miue.targets.survival import UncensoredShare
 
+PARTS = ("train", "validation", "test")
 QUICK: dict[str, Any] = {"progress": False, "settings": {"max_epochs": 3, "device": "cpu"}}
 
 
@@ -65,10 +68,10 @@ def test_a_number_is_the_mean_of_its_distribution_and_its_interval_has_the_state
     assert [values[target.classes_of(values) == k].mean() for k in range(4)] == pytest.approx(target.means)
     found = target.columns(p, None)
     ends = np.array([target.low, *target.edges, target.high])
-    for row in range(5):  # draws of the distribution that is even within its intervals
-        draws = np.random.default_rng(row).choice(4, 40_000, p=p[row])
-        even = ends[draws] + np.random.default_rng(9).random(40_000) * np.diff(ends)[draws]
-        assert ((found["low"][row] <= even) & (even <= found["high"][row])).mean() == pytest.approx(0.9, abs=0.01)
+    for row in range(60):
+        inside = (found["low"][row] <= ends[:-1]) & (ends[1:] <= found["high"][row])
+        assert p[row][inside].sum() >= 0.9 and p[row][: inside.argmax()].sum() < 0.05
+        assert p[row][len(inside) - inside[::-1].argmax() :].sum() <= 0.05
         mean, variance = p[row] @ target.means, p[row] @ (np.array(target.variances) + np.array(target.means) ** 2)
         assert found["value"][row] == pytest.approx(mean)
         assert found["std"][row] ** 2 == pytest.approx(variance - mean**2)
@@ -195,6 +198,27 @@ def test_times_with_and_without_events_are_learned_from(method: str) -> None:
     found = model.predict(times(1)).bags.target_metrics()
     assert (found["c_index"] or 0) > 0.7
     assert set(found) == {"nll", "c_index", "c_index_uno", "integrated_brier"}
+
+
+def test_folds_keep_the_shares_of_events_and_of_low_and_high_numbers() -> None:
+    for bags in (times(), numbers()):
+        folds = make_folds(bags, 3, validation=0.2, seed=0)
+        for fold in range(3):
+            shares = [np.bincount(part.strata) / len(part) for part in map(folds.assign(bags, fold).split, PARTS)]
+            assert np.ptp(shares, axis=0).max() < 0.1
+
+
+def test_slides_of_a_patient_become_one_bag_with_their_time() -> None:
+    bags = times()
+    patients = [f"p{number // 2}" for number in range(90)]
+    with pytest.raises(DataError, match="no event"):
+        merge_bags(bags, patients)
+    same = np.repeat(np.arange(0, 90, 2), 2)
+    assert bags.outcomes is not None
+    merged = merge_bags(replace(bags, outcomes=bags.outcomes[same], labels=bags.labels[same]), patients)
+    assert merged.outcomes is not None
+    np.testing.assert_array_equal(merged.outcomes.values, bags.outcomes.values[::2])
+    np.testing.assert_array_equal(merged.outcomes.observed, bags.outcomes.observed[::2])
 
 
 def test_a_method_that_does_not_learn_from_censored_times_is_refused() -> None:

@@ -402,6 +402,13 @@ class BagDataset(PrintsAsTable):
         """C: named classes, or one more than the highest label, at least two."""
         return max(len(self.class_names), self.labels.num_classes, 2)
 
+    @property
+    def strata(self) -> Int64[np.ndarray, "B"]:
+        """The group of each bag whose shares splits keep: its class, or what its target says of a number."""
+        if self.target is None or self.outcomes is None:
+            return self.labels.values
+        return self.target.strata(self.labels.values, self.outcomes.observed)
+
     @cached_property
     def patient_groups(self) -> tuple[str, ...]:
         """The patient of each bag, its own name where that is unknown: bags of one group belong together."""

@@ -263,7 +263,8 @@ def _splits_of(bags: BagDataset) -> list[dict[str, Any]]:
             "bags": len(part),
             "instances": int(part.sizes.sum()),
         }
-        record.update({f"class {name}": int(n) for name, n in zip(names, counts, strict=True)})
+        if bags.outcomes is None:
+            record.update({f"class {name}": int(n) for name, n in zip(names, counts, strict=True)})
         record["unlabeled"] = int((~part.labels.known & not_out).sum())
         record["known in distribution"] = int(part.is_ood.in_distribution.sum())
         for name in sorted(set(part.ood_sets) - {""}):

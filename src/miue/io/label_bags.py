@@ -91,6 +91,8 @@ def _merged(
     alike = named.subset([row for row, name in enumerate(named.ids) if owners[name] not in differ])
     refuse_or_skip(where, len(alike), bad, skip_bad=given.skip_bad)
     merged = merge_bags(alike, [owners[name] for name in alike.ids], per=per)
+    if merged.outcomes is not None and merged.target is not None:
+        merged = merged.with_intervals(type(merged.target), given.intervals)
     note = f"one bag per {per}: {plural(len(alike), 'bag')} became {len(merged):,}"
     return replace(loaded, bags=merged, left_out=(*loaded.left_out, *bad), notes=(*loaded.notes, note))
 

@@ -139,6 +139,13 @@ def counts_of_classes(bags: BagDataset) -> str:
     'class 0: 1, class 1: 1; negative class: 0'
     """
     known = bags.labels.values[bags.labels.known]
+    if bags.outcomes is not None and len(known):
+        values, events = (
+            bags.outcomes.values[bags.outcomes.known],
+            int(bags.outcomes.observed[bags.outcomes.known].sum()),
+        )
+        of_events = f", {plural(events, 'event')}" if events < len(values) else ""
+        return f"{plural(len(values), 'number')} from {values.min():g} to {values.max():g}{of_events}"
     names = [visible(name) for name in bags.class_names or map(str, range(bags.num_classes))]
     called = [f"class {name}:" if name.isdecimal() else name for name in names]  # before a number
     counts = [f"{name} {int((known == number).sum()):,}" for number, name in enumerate(called)]

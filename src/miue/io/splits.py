@@ -137,7 +137,7 @@ def check_splits(bags: BagDataset, source: str) -> None:
         raise lacking(f"splits of {source!r}", "bags to train on", "check the file")
     known = bags.labels.known & ~bags.is_ood.out_of_distribution
     classes = set(np.unique(bags.labels.values[known]).tolist())
-    for split in [name for name in SPLITS if name in bags.splits]:
+    for split in [name for name in SPLITS if name in bags.splits and bags.outcomes is None]:
         inside = known & (np.array(bags.splits) == split)
         missing = sorted(classes - set(bags.labels.values[inside].tolist()))
         if missing and inside.any():
@@ -253,7 +253,7 @@ def _test_folds(
             "labels to draw a split by",
             "load them with labels=TABLE",
         )
-    labels, groups = bags.labels.values[labeled], np.array(bags.patient_groups, object)[labeled]
+    labels, groups = bags.strata[labeled], np.array(bags.patient_groups, object)[labeled]
     fewest, uncalibrated = 8 if calibration else 3, max(count, 3)
     wanted = max(2 * count, fewest) if calibration else uncalibrated
     ways = {instead: fewest} | ({NO_CALIBRATION: uncalibrated} if calibration else {})
@@ -275,7 +275,7 @@ def _fold(
     for name, share in shares.items():
         if share:
             fold_seed = derive_seed(seed, number, *DRAWS[name])
-            kept, aside = hold_out(bags.labels.values[rest], share, fold_seed, groups=groups[rest])
+            kept, aside = hold_out(bags.strata[rest], share, fold_seed, groups=groups[rest])
             names[name], rest = rest[aside], rest[kept]
     names["train"] = rest
     fold = {bags.ids[bag]: split for split, chosen in names.items() for bag in chosen}
@@ -284,9 +284,10 @@ def _fold(
 
 def _fewest_patients(bags: BagDataset) -> int:
     """Return how many patients the class with the fewest has."""
-    patients = {(bags.labels.values[row], bags.patient_groups[row]) for row in np.flatnonzero(bags.labels.known)}
-    counts = [sum(label == number for label, _ in patients) for number in range(bags.num_classes)]
-    return int(min(counts, default=0))
+    known, strata = np.flatnonzero(bags.labels.known), bags.strata
+    patients = {(strata[row], bags.patient_groups[row]) for row in known}
+    every = set(strata[known].tolist()) if bags.outcomes is not None else range(bags.num_classes)
+    return min((sum(bool(label == number) for label, _ in patients) for number in every), default=0)
 
 
 def _ood_bags(bags: BagDataset, fold: Mapping[str, str]) -> dict[str, str]:

@@ -255,13 +255,18 @@ class Model(PrintsAsTable):
             parts.append(ErrorInputs.of(of_bags, of_instances, self.method.negative_class))
         bags, read = PredictionTable.concatenate(tables), ErrorInputs.concatenate(parts)
         said: dict[str, Any] = {}
-        is_class = self.contract.target is None or not self.contract.target.is_numeric
-        if is_class and without.settings.get("temperature_scaling") and self.method.takes_temperature:
+        target = self.contract.target
+        is_class = target is None or not target.is_numeric
+        has_labels = target is None or not target.has_censoring
+        if has_labels and without.settings.get("temperature_scaling") and self.method.takes_temperature:
             said["temperature"] = fit_temperature(bags)
         errors: ErrorModel | None = None
         try:
-            bags.refuse_numbers("an error model")
-            errors = ErrorModel.fit(bags, read, stream.provenance.estimator, self.contract.class_names)
+            errors = (
+                None
+                if not is_class
+                else ErrorModel.fit(bags, read, stream.provenance.estimator, self.contract.class_names)
+            )
         except DataError as error:
             said["without_error_model"] = str(error)
         if errors is not None:

@@ -61,6 +61,11 @@ class Target(BaseModel, ABC):
     def classes_of(self, values: Float64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
         """Return the class of each label."""
 
+    def strata(self, classes: Int64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
+        """Return the group of each label whose shares splits keep: of a number, whether it is low or high."""
+        groups = min(3, len(self.class_names))
+        return classes * groups // len(self.class_names)
+
     @abstractmethod
     def columns(
         self, probabilities: Probabilities, concentration: Float64[np.ndarray, "n"] | None

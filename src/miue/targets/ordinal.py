@@ -41,6 +41,10 @@ class Ordinal(Target):
         """Return the numbers of the grades."""
         return values.astype(np.int64)
 
+    def strata(self, classes: Int64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
+        """Return the grades."""
+        return classes
+
     def columns(
         self, probabilities: Probabilities, concentration: Float64[np.ndarray, "n"] | None
     ) -> dict[str, Float64[np.ndarray, "n"]]:

@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float64, Int64
 from miue.common.errors import DataError
 from miue.common.text import plural
 from miue.targets.base import Probabilities, Target, inner_edges, interval_names
-from miue.targets.regression import interpolated
 
 FEWEST_EVENTS = 2
 
@@ -53,6 +52,10 @@ class Survival(Target):
     def classes_of(self, values: Float64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
         """Return the interval of each time."""
         return np.searchsorted(self.edges, values, side="right").astype(np.int64)
+
+    def strata(self, classes: Int64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
+        """Return 1 for an event, 0 for the end of observation."""
+        return observed.astype(np.int64)
 
     def columns(
         self, probabilities: Probabilities, concentration: Float64[np.ndarray, "n"] | None
@@ -149,3 +152,24 @@ def concordance(
         higher = risk[number] > risk[later]
         right += weights[number] * (higher.sum() + (risk[number] == risk[later]).sum() / 2)
     return float(right / total) if total else None
+
+
+def interpolated(
+    probabilities: Probabilities, ends: Float64[np.ndarray, "ends"], level: float
+) -> Float64[np.ndarray, "n"]:
+    """Return where a distribution function that is linear between ``ends`` reaches ``level``; the last end else.
+
+    Args:
+        probabilities: of the intervals between the ends, and perhaps one more beyond the last.
+        ends: of the intervals, ascending.
+        level: from 0 to 1.
+
+    >>> interpolated(np.array([[0.5, 0.5], [0.25, 0.75]]), np.array([0.0, 1.0, 3.0]), 0.5).round(3).tolist()
+    [1.0, 1.667]
+    """
+    cumulated = np.concatenate([np.zeros((len(probabilities), 1)), probabilities.cumsum(1)], 1)[:, : len(ends)]
+    number = np.minimum((cumulated[:, 1:] < level - 1e-12).sum(1), len(ends) - 2)
+    rows = np.arange(len(probabilities))
+    before, inside = cumulated[rows, number], probabilities[rows, number]
+    share = np.where(inside > 0, (level - before) / np.where(inside > 0, inside, 1), 1.0).clip(0, 1)
+    return ends[number] + share * (ends[number + 1] - ends[number])

@@ -44,7 +44,7 @@ def training_sets(
         return bags, bags
     groups = None if bags.patients is None else group_by_patient(bags.patients)
     _check_classes_on_both_sides(bags, groups)
-    kept, held_out = hold_out(bags.labels.values, config.validation_fraction, config.seed, groups=groups)
+    kept, held_out = hold_out(bags.strata, config.validation_fraction, config.seed, groups=groups)
     return bags.subset(np.sort(kept)), bags.subset(np.sort(held_out))
 
 
@@ -128,7 +128,7 @@ def check_instance_classes(bags: BagDataset, count: int) -> None:
 def _check_classes_on_both_sides(bags: BagDataset, patients: np.ndarray | None) -> None:
     """Raise unless each class has a bag, or a patient where they are known, to learn from and one to hold out."""
     units = "bags" if patients is None else "patients"
-    classes, counts = count_units(bags.labels.values, patients)
+    classes, counts = count_units(bags.strata, patients)
     if counts.min() < 2:
         rare, others = int(classes[counts.argmin()]), int((counts < 2).sum()) - 1
         raise DataError(

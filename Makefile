@@ -55,6 +55,7 @@ bench: $(VENV)/.develop
 	$(BIN)/python benchmarks/slides.py
 	$(BIN)/python benchmarks/cohort.py
 	$(BIN)/python benchmarks/cohort.py --made --bags 1000
+	$(BIN)/python benchmarks/hand_loop.py
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/ensemble.py
 	$(BIN)/python benchmarks/draws.py

@@ -211,7 +211,7 @@ def test_folds_keep_the_shares_of_events_and_of_low_and_high_numbers() -> None:
 def test_slides_of_a_patient_become_one_bag_with_their_time() -> None:
     bags = times()
     patients = [f"p{number // 2}" for number in range(90)]
-    with pytest.raises(DataError, match="no event"):
+    with pytest.raises(DataError, match="agree"):
         merge_bags(bags, patients)
     same = np.repeat(np.arange(0, 90, 2), 2)
     assert bags.outcomes is not None

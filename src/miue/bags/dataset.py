@@ -409,6 +409,13 @@ class BagDataset(PrintsAsTable):
             return self.labels.values
         return self.target.strata(self.labels.values, self.outcomes.observed)
 
+    @property
+    def stratum_names(self) -> tuple[str, ...]:
+        """What the groups of ``strata`` are called: classes by name or number."""
+        if self.target is None or self.outcomes is None:
+            return names_or_numbers(self.class_names, self.num_classes)
+        return self.target.stratum_names
+
     @cached_property
     def patient_groups(self) -> tuple[str, ...]:
         """The patient of each bag, its own name where that is unknown: bags of one group belong together."""

@@ -286,8 +286,8 @@ def _fewest_patients(bags: BagDataset) -> int:
     """Return how many patients the class with the fewest has."""
     known, strata = np.flatnonzero(bags.labels.known), bags.strata
     patients = {(strata[row], bags.patient_groups[row]) for row in known}
-    every = set(strata[known].tolist()) if bags.outcomes is not None else range(bags.num_classes)
-    return min((sum(bool(label == number) for label, _ in patients) for number in every), default=0)
+    counts = [sum(bool(label == number) for label, _ in patients) for number in range(len(bags.stratum_names))]
+    return min(counts, default=0)
 
 
 def _ood_bags(bags: BagDataset, fold: Mapping[str, str]) -> dict[str, str]:
@@ -306,10 +306,11 @@ def _check_patients(
     bags: BagDataset, labels: np.ndarray, groups: np.ndarray, wanted: int, purpose: str, ways: Mapping[str, int]
 ) -> None:
     """Raise if a class has fewer patients than wanted; ``ways`` are other remedies and the patients they need."""
-    counts = [len(set(groups[labels == c].tolist())) for c in range(bags.num_classes)]
+    names = bags.stratum_names
+    counts = [len(set(groups[labels == c].tolist())) for c in range(len(names))]
     if min(counts) < wanted:
         rarest = int(np.argmin(counts))
-        name = bags.class_names[rarest] if bags.class_names else str(rarest)
+        name = names[rarest]
         helping = (way for way, least in ways.items() if counts[rarest] >= least)
         who, least = ("patients", "bags of at least") if bags.patients else ("bags", "at least")
         raise DataError(

@@ -62,9 +62,13 @@ class Target(BaseModel, ABC):
         """Return the class of each label."""
 
     def strata(self, classes: Int64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
-        """Return the group of each label whose shares splits keep: of a number, whether it is low or high."""
-        groups = min(3, len(self.class_names))
-        return classes * groups // len(self.class_names)
+        """Return the number of each label's group, among ``stratum_names``."""
+        return classes * len(self.stratum_names) // len(self.class_names)
+
+    @property
+    def stratum_names(self) -> tuple[str, ...]:
+        """The groups of labels whose shares splits keep."""
+        return ("low", "middle", "high") if len(self.class_names) > 2 else ("low", "high")
 
     @abstractmethod
     def columns(

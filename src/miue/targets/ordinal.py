@@ -45,6 +45,11 @@ class Ordinal(Target):
         """Return the grades."""
         return classes
 
+    @property
+    def stratum_names(self) -> tuple[str, ...]:
+        """The grades."""
+        return self.grades
+
     def columns(
         self, probabilities: Probabilities, concentration: Float64[np.ndarray, "n"] | None
     ) -> dict[str, Float64[np.ndarray, "n"]]:

@@ -57,6 +57,11 @@ class Survival(Target):
         """Return 1 for an event, 0 for the end of observation."""
         return observed.astype(np.int64)
 
+    @property
+    def stratum_names(self) -> tuple[str, ...]:
+        """Whether there was an event."""
+        return ("no event", "an event")
+
     def columns(
         self, probabilities: Probabilities, concentration: Float64[np.ndarray, "n"] | None
     ) -> dict[str, Float64[np.ndarray, "n"]]:

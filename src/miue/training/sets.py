@@ -132,7 +132,7 @@ def _check_classes_on_both_sides(bags: BagDataset, patients: np.ndarray | None) 
     if counts.min() < 2:
         rare, others = int(classes[counts.argmin()]), int((counts < 2).sum()) - 1
         raise DataError(
-            item=f"class {bags.class_names[rare] if bags.class_names else rare} of the training set",
+            item=f"class {bags.stratum_names[rare]} of the training set",
             wanted=f"at least 2 {units}, one to learn from and one to validate on",
             got=f"1, like {plural(others, 'other class')}" if others else "1",
             fix=f"add {units} of this class, pass validation bags, or hold none out (validation_fraction=0)",

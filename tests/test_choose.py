@@ -207,6 +207,15 @@ def test_one_sentence_says_whether_a_network_beats_the_baselines(rows: list[choi
 
 
 @pytest.mark.long
+def test_numbers_are_chosen_by_their_likelihood_and_times_are_refused(bags: BagDataset, tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=45) + bags.labels.values
+    found = choose(bags.with_outcomes(values), tmp_path / "numbers", {"a": RECIPES["mean-softmax"]})
+    assert found.name == "a" and found.tried[0].nll is not None and found.tried[0].accuracy is None
+    with pytest.raises(DataError, match="survival"):
+        choose(bags.with_outcomes(np.exp(values), task="survival"), tmp_path / "times")
+
+
+@pytest.mark.long
 def test_the_command_chooses_and_names_a_candidate_that_is_none(bags: BagDataset, tmp_path: Path) -> None:
     miue.write_store(tmp_path / "store", bags)
     words = ["choose", tmp_path / "store", "--folds", "3", "--out", tmp_path / "out", "--candidate"]

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from miue.bags import BagDataset, check_dataset, fingerprint
-from miue.common.errors import lacking, out_of_range, unknown_name
+from miue.common.errors import DataError, lacking, out_of_range, unknown_name
 from miue.common.folder_kinds import CHOICE
 from miue.common.outputs import locked
 from miue.common.parts import BASELINES
@@ -151,10 +151,13 @@ def choose(
 
     Raises:
         ConfigError: no candidate, too few folds, or ``out`` holds another choice.
-        DataError: bags that cannot be trained on, or too few of a class for the folds.
+        DataError: bags that cannot be trained on, or too few of a class for the folds; times without an event.
         StorageError: another process writes ``out``, or it cannot be written.
     """
     check_dataset(bags)
+    if bags.target is not None and bags.target.has_censoring:
+        wanted, fix = "classes, grades or numbers", "compare two cross-validations by their C-index"
+        raise DataError(item="the labels to choose by", wanted=wanted, got=bags.target.kind, fix=fix)
     if folds < FEWEST_FOLDS:
         raise out_of_range("folds", f"at least {FEWEST_FOLDS}", folds)
     learned = learned_from(bags)
@@ -203,7 +206,7 @@ def _choose(bags: BagDataset, recipes: Mapping[str, Recipe], folds: int, seed: i
     tried = []
     for one, of_folds in tables.items():
         metrics = evaluate_level(PredictionTable.concatenate(of_folds)).metrics
-        values = {metric: metrics[metric].value for metric in METRICS}
+        values = {metric: metrics[metric].value if metric in metrics else None for metric in METRICS}
         differences = np.concatenate(losses[one]) - of_chosen
         low, high = mean_interval(differences)
         tried.append(Tried(one, one in baselines, **values, difference=differences.mean(), low=low, high=high))

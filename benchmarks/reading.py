@@ -14,6 +14,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -42,6 +43,11 @@ def processor_seconds() -> float:
         return time.process_time()
     fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
     return time.process_time() + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def read_here(path: Path, size: int) -> Any:
+    """Read a file of ``size`` instances as commands do."""
+    return read_rows(path, 0, size, size=size)
 
 
 def write_files(
@@ -77,7 +83,7 @@ def compare_reading(folder: Path) -> None:
         paths = write_files(folder / str(number), files, size, width, chunks)
         sides: tuple[Callable[[Path], Any], ...] = (
             read_plainly,
-            lambda path, n=size: read_rows(path, 0, n, size=n),
+            partial(read_here, size=size),
         )
         wall: list[list[float]] = [[], []]
         processor = [0.0, 0.0]

@@ -25,7 +25,34 @@ from miue.networks import MILNetwork
 DEFAULT_MEMBER = "softmax"
 
 
-class DeepEnsemble(Method):
+class Ensemble(Method):
+    """Members that are trained separately, each of which predicts."""
+
+    ensemble: nn.ModuleList
+
+    def members(self) -> Sequence[Method]:
+        """Return the members, which are trained separately."""
+        return [member for member in self.ensemble if isinstance(member, Method)]
+
+    def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
+        """Return the sum of the members' losses on one batch."""
+        return torch.stack([member.loss(batch, epoch) for member in self.members()]).sum()
+
+    def log_probabilities(self, logits: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
+        """Return what the first member's method makes of its logits."""
+        return self.members()[0].log_probabilities(logits)
+
+    def distribution(self, logits: Float[Tensor, "n C"]) -> PredictiveDistribution:
+        """Return what the first member's method makes of its logits."""
+        return self.members()[0].distribution(logits)
+
+    def bag_log_probabilities(self, batch: BagBatch) -> Float[Tensor, "B C"]:
+        """Return the log of the members' mean probabilities."""
+        each = torch.stack([member.bag_log_probabilities(batch) for member in self.members()])
+        return each.logsumexp(0) - torch.tensor(float(len(each))).log()
+
+
+class DeepEnsemble(Ensemble):
     """The mean of models that differ in initial weights and bag order, by default of softmax networks.
 
     Member i of an ensemble with seed s is what its method alone trains with the seed ``derive_seed(s, i)``. The
@@ -70,10 +97,6 @@ class DeepEnsemble(Method):
         """Return the options as the members' method resolves them."""
         return method_of_members(str(options.get("member", DEFAULT_MEMBER))).resolve_options(options, network)
 
-    def members(self) -> Sequence[Method]:
-        """Return the members, which are trained separately."""
-        return [member for member in self.ensemble if isinstance(member, Method)]
-
     @property
     def negative_class(self) -> int | None:
         """That of the members."""
@@ -87,23 +110,6 @@ class DeepEnsemble(Method):
     def combine(self, draws: Sequence[PredictiveDistribution]) -> PredictiveDistribution:
         """Return the mixture of the members' predictions, or the Dirichlet distribution that it is matched by."""
         return to_dirichlet(draws) if self.as_dirichlet else super().combine(draws)
-
-    def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
-        """Return the sum of the members' losses on one batch."""
-        return torch.stack([member.loss(batch, epoch) for member in self.members()]).sum()
-
-    def log_probabilities(self, logits: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
-        """Return what the members' method makes of the logits of one."""
-        return self.members()[0].log_probabilities(logits)
-
-    def distribution(self, logits: Float[Tensor, "n C"]) -> PredictiveDistribution:
-        """Return what the members' method makes of the logits of one."""
-        return self.members()[0].distribution(logits)
-
-    def bag_log_probabilities(self, batch: BagBatch) -> Float[Tensor, "B C"]:
-        """Return the log of the members' mean probabilities."""
-        each = torch.stack([member.bag_log_probabilities(batch) for member in self.members()])
-        return each.logsumexp(0) - torch.tensor(float(len(each))).log()
 
 
 def method_of_members(member: str) -> type[Method]:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
-from miue.bags import BagBatch
 from miue.common.errors import ConfigError
 from miue.common.returned import class_name
 from miue.distributions import Draws, PredictiveDistribution
 from miue.methods.base import BAG_OF_ONE, Method
+from miue.methods.deep_ensemble import Ensemble
 
 
-class Mixture(Method):
+class Mixture(Ensemble):
     """The mean of the probabilities of trained methods, each at its own temperature; instances are bags of one.
 
     The mutual information is that over members plus the mean of that within them. Scores of features are those of
@@ -38,12 +37,8 @@ class Mixture(Method):
             wanted = "methods that predict in one pass without random numbers"
             raise ConfigError(item="the mixture", wanted=wanted, got=wrong or "none", fix="leave it out")
         super().__init__(methods[0].network)
-        self.mixed = nn.ModuleList(methods)
+        self.ensemble = nn.ModuleList(methods)
         self.register_buffer("temperatures", torch.ones(len(methods), dtype=torch.float64))
-
-    def members(self) -> Sequence[Method]:
-        """Return the methods."""
-        return [method for method in self.mixed if isinstance(method, Method)]
 
     @property
     def negative_class(self) -> int | None:
@@ -61,18 +56,6 @@ class Mixture(Method):
         return Draws.of(
             [draw.tempered(t) if t != 1 else draw for draw, t in zip(draws, temperatures, strict=True)]
         )
-
-    def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
-        """Return the sum of the members' losses on one batch."""
-        return torch.stack([member.loss(batch, epoch) for member in self.members()]).sum()
-
-    def log_probabilities(self, logits: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
-        """Return what the first member makes of its logits."""
-        return self.members()[0].log_probabilities(logits)
-
-    def distribution(self, logits: Float[Tensor, "n C"]) -> PredictiveDistribution:
-        """Return what the first member makes of its logits."""
-        return self.members()[0].distribution(logits)
 
 
 def can_be_mixed(method: type[Method]) -> bool:

@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evidence": {"common", "bags", "distributions"},
     "methods": {"common", "bags", "distributions", "networks", "evidence"},
     "predictions": {"common", "targets", "bags", "distributions"},
-    "calibration": {"common", "settings", "bags", "distributions", "predictions"},
+    "calibration": {"common", "settings", "targets", "bags", "distributions", "predictions"},
     "evaluation": {"common", "targets", "bags", "distributions", "predictions", "calibration"},
     "io": {"common", "settings", "targets", "bags"},
     "datasets": {"common", "bags", "io"},
@@ -67,7 +67,7 @@ LIGHT = ("distributions", "predictions", "calibration", "evaluation", "report")
 BUDGET = {
     "common": (4_145, 25),
     "settings": (780, 7),
-    "targets": (530, 5),
+    "targets": (545, 5),
     "bags": (4_235, 19),
     "distributions": (765, 9),
     "networks": (1_645, 14),
@@ -75,8 +75,8 @@ BUDGET = {
     "evidence": (335, 5),
     "methods": (2_190, 15),
     "predictions": (3_195, 14),
-    "calibration": (4_580, 23),
-    "evaluation": (2_840, 12),
+    "calibration": (4_600, 23),
+    "evaluation": (2_845, 12),
     "io": (6_580, 36),
     "datasets": (1_035, 9),
     "model": (3_810, 16),
@@ -90,7 +90,7 @@ BUDGET = {
 """Most lines of code, scripts and templates, and most Python files of each package. Lower a number where a package
 gets smaller; where an ability makes one larger, raise it in the same commit."""
 
-ROOMS, FLOORS, PERMISSIONS, DEEP_IMPORTS = 25, 12, 107, 136
+ROOMS, FLOORS, PERMISSIONS, DEEP_IMPORTS = 25, 12, 108, 136
 """Most packages; packages one above the other; permissions to import; and names that a package takes from within
 another in place of its face."""
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from commands import fail, run
+from scipy.stats import norm
 from sklearn.metrics import cohen_kappa_score, r2_score
 
 import miue
@@ -164,6 +165,39 @@ def test_sets_of_grades_have_no_gap_and_keep_their_promise(score: str) -> None:
     assert np.mean(hits) > 0.8
 
 
+@pytest.mark.long
+def test_sets_of_a_number_contain_it_as_often_as_promised() -> None:
+    generator, hits = np.random.default_rng(1), []
+    labels = np.round(generator.normal(size=400), 1)  # with ties
+    target = Regression.fit(labels, np.ones(400, bool), 8)
+    ends = np.array([-np.inf, *target.edges, np.inf])
+    for _ in range(300):
+        truth = np.round(generator.normal(size=120), 1)
+        guess = truth + generator.normal(0, 0.7, 120)
+        p = norm.cdf(ends[1:], guess[:, None], 0.4) - norm.cdf(ends[:-1], guess[:, None], 0.4)  # too sure
+        found = fit_prediction_sets(p[:60], target.classes_of(truth[:60]), PredictionSetGoal(0.1, "aps"))
+        bounds = target.bounds(found.of(p[60:], in_order=True))
+        hits.append(((bounds["set_low"] <= truth[60:]) & (truth[60:] <= bounds["set_high"])).mean())
+    assert np.mean(hits) >= 0.9 - 2 * np.std(hits) / np.sqrt(300)
+
+
+def test_a_number_is_calibrated_by_sets_of_its_intervals(tmp_path: Path) -> None:
+    bags = numbers()
+    model = miue.train(bags.subset(np.arange(40)), **QUICK)
+    of_rest = model.predict(bags.subset(np.arange(40, 90)))
+    calibration = miue.calibrate(of_rest)
+    assert calibration.deferral is None and calibration.scaling is None and calibration.prediction_sets is not None
+    decided = miue.decide(of_rest, calibration)
+    decided.save(tmp_path / "decided")
+    frame = miue.read_predictions(tmp_path / "decided").bags.to_frame()
+    inside = (frame["set_low"] <= frame["outcome"]) & (frame["outcome"] <= frame["set_high"])
+    evaluation = miue.evaluate(decided).decisions
+    assert evaluation is not None
+    assert inside.mean() == pytest.approx(evaluation.metrics["coverage"].value)
+    assert inside.mean() >= 0.9
+    assert evaluation.metrics["selective_risk"].value is None
+
+
 @pytest.mark.parametrize("method", ["softmax", "mirel"])
 def test_a_number_is_trained_predicted_saved_and_evaluated(tmp_path: Path, method: str) -> None:
     bags = numbers()
@@ -229,12 +263,13 @@ def test_a_method_that_does_not_learn_from_censored_times_is_refused() -> None:
 def test_what_needs_classes_refuses_numbers(tmp_path: Path) -> None:
     bags = numbers()
     predictions = miue.train(bags, **QUICK).predict(bags)
-    for call in (
-        lambda: miue.calibrate(predictions),
-        lambda: miue.write_report(tmp_path / "r.html", [("", predictions)]),
-    ):
-        with pytest.raises(DataError, match="regression"):
-            call()
+    with pytest.raises(DataError, match="regression"):
+        miue.write_report(tmp_path / "r.html", [("", predictions)])
+    with pytest.raises(ConfigError, match="flags of instances"):
+        miue.calibrate(predictions, instances=miue.InstanceGoal("no-false-flag", 0.1))
+    of_times = miue.train(times(), method="softmax", **QUICK).predict(times())
+    with pytest.raises(DataError, match="survival"):
+        miue.calibrate(of_times)
 
 
 def test_a_store_keeps_outcomes_and_their_target(tmp_path: Path) -> None:

@@ -68,6 +68,9 @@ def calibrate(
 ) -> Calibration:
     """Return a calibration made from predictions of bags that took no part in training.
 
+    Of numbers, prediction sets and the out-of-distribution threshold are fitted alone: a set is of intervals that
+    follow each other, and misses the number with the chance that it misses a class with.
+
     Thresholds are set on the predictions as they are; the scaling changes the probabilities that are shown
     and nothing else, so that each guarantee holds although all parts share the bags. Where no deferral threshold
     passes its tests, every bag is deferred and the other parts are fitted all the same.
@@ -95,11 +98,10 @@ def calibrate(
     counting = CountSettings.of(settings)
     bags_of_patient, seed = counting.bags_of_patient, counting.seed
     table = predictions.bags
-    table.refuse_numbers("a calibration")
     names = _class_names(class_names, predictions)
     if instances is not None:
         instances = instances.with_negative_class_of(predictions.provenance, names)
-    goals = Goals(scaling, deferral, prediction_sets, false_alarms, instances)
+    goals = Goals(scaling, deferral, prediction_sets, false_alarms, instances).for_target(table.target)
     if like is not None:
         goals, rules_left_out = goals.keep_weighted()
         fix = "predict bags that are new to the model, or pass allow_training_bags=True"

@@ -16,6 +16,7 @@ from miue.calibration.prediction_sets import PredictionSetGoal
 from miue.calibration.ranks import needed_for_rank
 from miue.common.errors import ConfigError, DataError
 from miue.settings import CalibrateSettings
+from miue.targets import Target
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,23 @@ class Goals:
             raise ConfigError(
                 item="the calibration", wanted="at least one part", got="none", fix="leave one part in"
             )
+
+    def for_target(self, target: Target | None) -> Goals:
+        """Return the goals that have a meaning: of numbers, sets of their intervals and the threshold alone.
+
+        Raises:
+            ConfigError: flags of instances by numbers, or nothing that has a meaning.
+            DataError: times, some of which have no event.
+        """
+        if target is None or not target.is_numeric:
+            return self
+        if target.has_censoring:
+            wanted, fix = "labels that are classes, grades or numbers", "evaluate the predictions"
+            raise DataError(item="the calibration", wanted=wanted, got=target.kind, fix=fix)
+        if self.instances is not None:
+            wanted, fix = "labels that are classes", "leave them out"
+            raise ConfigError(item="flags of instances", wanted=wanted, got=target.kind, fix=fix)
+        return replace(self, scaling=False, deferral=None)
 
     def keep_weighted(self) -> tuple[Goals, str]:
         """Return the goals that hold for weighted bags, and in words which are left out.

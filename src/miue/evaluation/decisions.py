@@ -86,6 +86,8 @@ def _undefined(reason: str, *names: str) -> dict[str, Metric]:
 
 
 def _selective_risk(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
+    if table.target is not None and table.target.is_numeric:
+        return _undefined("labels are numbers, of which none is right or wrong", *RISK)
     judged = table.judged & decisions.accepted
     wrong = (table.predicted != table.labels.values)[judged]
     if not len(wrong):

@@ -61,7 +61,7 @@ def calibrate_model(
     check_dataset(bags)
     model = replace(model, calibration=None)
     names = model.contract.class_names
-    bags = bags.with_classes(names)
+    bags, goals = model.contract.labeled(bags), goals.for_target(model.contract.target)
     if goals.instances is not None:
         instances = goals.instances.with_negative_class_of(model.provenance(), names)
         goals = replace(goals, instances=instances)

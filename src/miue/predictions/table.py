@@ -378,6 +378,8 @@ class PredictionTable(PrintsAsTable):
             columns[uncertainty_column(name)] = values if exact else values.astype(np.float32)
         if self.decisions is not None:
             columns.update(self.decisions.columns())
+            if self.target is not None and self.decisions.prediction_sets is not None:
+                columns |= self.target.bounds(self.decisions.prediction_sets)
         if self.flagged is not None:
             columns["flagged"] = self.flagged
         return pa.table(columns)

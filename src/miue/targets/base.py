@@ -70,6 +70,10 @@ class Target(BaseModel, ABC):
         """The groups of labels whose shares splits keep."""
         return ("low", "middle", "high") if len(self.class_names) > 2 else ("low", "high")
 
+    def bounds(self, sets: Bool[np.ndarray, "n C"]) -> dict[str, Float64[np.ndarray, "n"]]:
+        """Return the ends of prediction sets by the names of columns; nothing where classes are no numbers."""
+        return {}
+
     @abstractmethod
     def columns(
         self, probabilities: Probabilities, concentration: Float64[np.ndarray, "n"] | None

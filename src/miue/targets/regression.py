@@ -83,6 +83,15 @@ class Regression(Target):
         first, last = ((below < level - 1e-12).sum(1) for level in ((1 - INTERVAL) / 2, (1 + INTERVAL) / 2))
         return found | {"low": ends[first], "high": ends[np.minimum(last, len(self.edges)) + 1]}
 
+    def bounds(self, sets: Bool[np.ndarray, "n C"]) -> dict[str, Float64[np.ndarray, "n"]]:
+        """Return where the first interval of each set begins and the last ends; both NaN of an empty set.
+
+        The first interval of all has no beginning, the last no end: labels beyond those of training are there.
+        """
+        ends, some = np.array([-np.inf, *self.edges, np.inf]), sets.any(1)
+        first, last = sets.argmax(1), sets.shape[1] - sets[:, ::-1].argmax(1)
+        return {"set_low": np.where(some, ends[first], np.nan), "set_high": np.where(some, ends[last], np.nan)}
+
     def metrics(
         self, probabilities: Probabilities, values: Float64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]
     ) -> dict[str, float | None]:

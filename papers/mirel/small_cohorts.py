@@ -92,7 +92,8 @@ def page(results: Path) -> str:
     """Return the tables of all sets that were measured, as Markdown."""
     names = [name for name in SETS if (results / "small_cohorts" / name).is_dir()]
     sections = [f"## {name}\n\n{markdown(table(name, results))}" for name in names]
-    return "\n".join(["# Small cohorts\n", *sections])
+    command = "`python -m papers.mirel small-cohorts --source TABLES --results results --draws 0`"
+    return "\n".join(["# Small cohorts\n", f"{command}\n", *sections])
 
 
 def table(name: str, results: Path) -> ResultTable:

@@ -15,6 +15,7 @@ from miue.predictions import PredictionTable
 from papers.mirel.small_cohorts import SETS, page, read_set, table
 from papers.mirel.stored_bags import write_bags
 
+RESULTS = Path(__file__).parents[2] / "results"
 LABELS = np.array([0, 1] * 20)
 
 
@@ -54,3 +55,7 @@ def test_another_file_and_a_set_that_is_none_are_refused(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match="musk1"):
         read_set("musk", tmp_path)
     assert all(len(digest) == 64 for digest in SETS.values())
+
+
+def test_the_page_is_what_its_files_say() -> None:
+    assert (RESULTS / "small_cohorts.md").read_text("utf-8").strip() == page(RESULTS).strip()

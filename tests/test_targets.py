@@ -317,6 +317,7 @@ def test_each_task_runs_from_folder_to_evaluation(tmp_path: Path, task: str) -> 
     given = [*written(tmp_path, rows), "--task", task, *named]
     loaded = [one for one in given if one not in ("--method", "softmax")]
     run("train", *given, "--out", tmp_path / "run", "--set", "max_epochs=2", "--quiet")
+    assert json.loads(run("inspect", tmp_path / "run", "--json"))["task"] == task
     run("predict", tmp_path / "run", *loaded, "--out", tmp_path / "out", "--part", "all", "--quiet")
     found = json.loads(run("evaluate", tmp_path / "out", "--json", "--allow-training-bags"))
     assert found["bags"]["metrics"][metric] is not None

@@ -301,6 +301,8 @@ def _describe_run(path: Path) -> dict[str, Any]:
         "encoder": _component(saved.model.encoder),
         SHAPE: list(saved.contract.instance_shape),
         "classes": list(saved.contract.class_names),
+        **({} if saved.contract.target is None else {"task": saved.contract.target.kind}),
+        **({"bag per": saved.contract.bag_per} if saved.contract.bag_per else {}),
         **_made_from(saved.contract),
     }
     if isinstance(saved, SavedConfig):

@@ -85,6 +85,8 @@ def write_card(
         instance=_instance(model.contract),
         is_image=len(model.contract.instance_shape) > 1,
         classes=list(map(escape_markdown, model.contract.class_names)),
+        task="" if model.contract.target is None else model.contract.target.kind,
+        bag_per=escape_markdown(model.contract.bag_per),
         model=_escaped(_what_it_is(model)),
         training=_escaped(_how_it_was_trained(model)),
         measured=values,

@@ -111,3 +111,11 @@ def test_a_class_without_a_training_bag_is_never_predicted() -> None:
     model.fit_after_training([bags.batch(list(range(20)))])
     p = model.bag_log_probabilities(bags.batch([0, 1])).exp()
     assert (p[:, 2] < 1e-9).all()
+
+
+def test_no_class_of_a_bag_far_beyond_the_training_bags_has_a_probability_of_zero() -> None:
+    bags = separable_bags(40, seed=0)
+    model = miue.train(bags, method="pooled-logistic", progress=False, settings={"device": "cpu"})
+    far = np.full((1, *bags.instance_shape), 1e6, np.float32)
+    p = model.predict([far, -far]).bags.probabilities
+    assert (p > 1e-14).all() and (p.min(1) < 1e-9).any()

@@ -24,7 +24,7 @@ from miue.networks.pooling import PooledNetwork
 
 INNER_FOLDS = 5  # by which the penalty of the regression is chosen
 PENALTIES = np.logspace(-4, 2, 13)  # C of scikit-learn, for statistics of unit variance
-NEVER = 30.0  # below the lowest bias: log-odds of a class without a training bag
+NEVER = 30.0  # log-odds that are as good as none: of a class without a training bag, and of bags far beyond others
 AT_ONCE = 2**22  # leaves that are looked up together
 
 
@@ -69,8 +69,9 @@ class PooledLogistic(PooledMethod):
         super().__init__(network, name="pooled-logistic")
 
     def distribution(self, logits: Float[Tensor, "n E"]) -> PredictiveDistribution:
-        """Return the softmax of the regression; ``logits`` are statistics."""
-        return Categorical.of_logits(self.logits(logits))
+        """Return the softmax of the regression; ``logits`` are statistics. No log-odds are below −``NEVER``."""
+        found = self.logits(logits)
+        return Categorical.of_logits((found - found.amax(1, keepdim=True)).clamp(min=-NEVER))
 
     @torch.no_grad()
     def fit_after_training(self, batches: Iterable[BagBatch]) -> None:

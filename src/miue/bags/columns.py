@@ -210,12 +210,11 @@ def read_outcomes(columns: Mapping[str, Any], table: str) -> Outcomes:
     Raises:
         DataError: an event that is neither, or none beside a number.
     """
-    values: np.ndarray = np.asarray(columns["outcome"], np.float64)
-    known = np.isfinite(values)
+    outcomes = Outcomes.of(columns["outcome"])
     if "observed" not in columns:
-        return Outcomes(np.where(known, values, 0.0), known, np.ones(len(values), bool))
+        return outcomes
     events = read_flags(columns["observed"], table, "observed")
-    missing = np.flatnonzero(known & ~events.known)
+    missing = np.flatnonzero(outcomes.known & ~events.known)
     if len(missing):
         raise DataError(
             item=f"table {table!r}, {row_name(table, missing[0])}, column of events",
@@ -223,7 +222,7 @@ def read_outcomes(columns: Mapping[str, Any], table: str) -> Outcomes:
             got="an empty cell beside a time",
             fix="fill the cell, or empty the time",
         )
-    return Outcomes(np.where(known, values, 0.0), known, events.values | ~known)
+    return replace(outcomes, observed=events.values | ~outcomes.known)
 
 
 def read_instance_columns(

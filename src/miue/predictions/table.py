@@ -98,20 +98,6 @@ class PredictionTable(PrintsAsTable):
         parts = self.training_parts
         return np.zeros(len(self), bool) if parts is None else np.asarray(parts == "train")
 
-    def refuse_numbers(self, purpose: str) -> None:
-        """Raise where labels are numbers, of which no prediction is right or wrong.
-
-        Args:
-            purpose: what needs classes, such as "a report".
-
-        Raises:
-            DataError: they are.
-        """
-        target = self.head.target
-        if target is not None and target.is_numeric:
-            fix = "evaluate the predictions; each has its interval or its risk in bags.csv"
-            raise DataError(item=purpose, wanted="labels that are classes", got=target.kind, fix=fix)
-
     def refuse_training_bags(self, purpose: str, fix: str) -> None:
         """Raise where the model was trained on some of these bags, or on others of their patients.
 

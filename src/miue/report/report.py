@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from miue.bags import BagDataset, check_dataset
-from miue.common.errors import ConfigError, wrong_type
+from miue.common.errors import ConfigError, DataError, wrong_type
 from miue.common.files import atomic_file
 from miue.common.parts import BASELINES
 from miue.common.values import check_value, checked, several
@@ -83,7 +83,9 @@ def write_report(
     """
     sources = _check_sources(sources)
     for _, one in sources:
-        one.bags.refuse_numbers("a report")
+        if (target := one.bags.target) is not None and target.is_numeric:
+            wanted, fix = "labels that are classes or grades", "evaluate the predictions"
+            raise DataError(item="a report", wanted=wanted, got=target.kind, fix=fix)
     if store is not None:
         check_dataset(store, "store")
     if names and len(names) != len(sources):

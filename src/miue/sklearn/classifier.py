@@ -145,23 +145,6 @@ class MILUncertaintyClassifier(ClassifierMixin, BagEstimator):
         self.device = device
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, *, bag_ids: Any = None, groups: Any = None) -> MILUncertaintyClassifier:
-        """Train on labeled bags; a share of them is held out for early stopping.
-
-        A fit that fails, or is interrupted, leaves the classifier as it was: unfitted, or with its earlier model.
-
-        Args:
-            X: bags, see the class.
-            y: class labels, of any type that scikit-learn sorts.
-            bag_ids: the bag of each row of X.
-            groups: such as patients, never divided between learning and early stopping; None where unknown.
-
-        Raises:
-            DataError: bags, labels or groups that cannot be used.
-            ConfigError: a parameter that does not exist or has no such value.
-        """
-        return self._fitted(self._fit, X, y, bag_ids, groups)
-
     def _fit(self, X: Any, y: Any, bag_ids: Any, groups: Any) -> None:
         labels = _labels(y)
         rows, instances = self._instances(X, bag_ids)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, TypeVar
 
 import numpy as np
@@ -67,15 +68,32 @@ class BagEstimator(BaseEstimator):
             setattr(self, name, {**(getattr(self, name) or {}), entry: value})
         return self
 
-    def _fitted(self: Fitted, fit: Callable[..., None], *arguments: Any) -> Fitted:
-        """Fit; where that fails, or is interrupted, leave the estimator as it was."""
+    def fit(self: Fitted, X: Any, y: Any, *, bag_ids: Any = None, groups: Any = None) -> Fitted:
+        """Train on labeled bags; a share of them is held out for early stopping.
+
+        A fit that fails, or is interrupted, leaves the estimator as it was: unfitted, or with its earlier model.
+
+        Args:
+            X: bags, see the class.
+            y: class labels of any type that scikit-learn sorts; numbers; or two columns, time and event.
+            bag_ids: the bag of each row of X.
+            groups: such as patients, never divided between learning and early stopping; None where unknown.
+
+        Raises:
+            DataError: bags, labels or groups that cannot be used.
+            ConfigError: a parameter that does not exist or has no such value.
+        """
         before = self.__dict__.copy()
         try:
-            fit(*arguments)
+            self._fit(X, y, bag_ids, groups)
         except BaseException:
             self.__dict__ = before
             raise
         return self
+
+    @abstractmethod
+    def _fit(self, X: Any, y: Any, bag_ids: Any, groups: Any) -> None:
+        """Read the labels, and train."""
 
     def _instances(self, X: Any, bag_ids: Any) -> tuple[GroupedRows | None, list[Any]]:
         """Return the rows of each bag, None where X is a list of bags, and the instances of each bag."""

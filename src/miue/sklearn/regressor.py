@@ -67,23 +67,6 @@ class MILUncertaintyRegressor(RegressorMixin, BagEstimator):
         self.device = device
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, *, bag_ids: Any = None, groups: Any = None) -> MILUncertaintyRegressor:
-        """Train on labeled bags; a share of them is held out for early stopping.
-
-        A fit that fails, or is interrupted, leaves the estimator as it was.
-
-        Args:
-            X: bags, see ``BagEstimator``.
-            y: a number of each.
-            bag_ids: the bag of each row of X.
-            groups: such as patients, never divided between learning and early stopping; None where unknown.
-
-        Raises:
-            DataError: bags, labels or groups that cannot be used.
-            ConfigError: a parameter that does not exist or has no such value.
-        """
-        return self._fitted(self._fit, X, y, bag_ids, groups)
-
     def _fit(self, X: Any, y: Any, bag_ids: Any, groups: Any) -> None:
         rows, instances = self._instances(X, bag_ids)
         values, observed = (of_bags(part, rows, len(instances)) for part in self._labels(y))

@@ -25,6 +25,7 @@ class Target(BaseModel, ABC):
         is_numeric: whether labels are numbers, of which classes are intervals.
         has_censoring: whether a label can be a lower bound, such as the time until which a patient was observed.
         class_metrics: those of classification that have a meaning for it.
+        titles: what tables call its own metrics, by name.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -33,6 +34,7 @@ class Target(BaseModel, ABC):
     is_numeric: ClassVar[bool] = True
     has_censoring: ClassVar[bool] = False
     class_metrics: ClassVar[tuple[str, ...]] = ("nll",)
+    titles: ClassVar[dict[str, str]]
 
     @model_serializer(mode="wrap")
     def _with_kind(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:

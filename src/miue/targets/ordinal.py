@@ -23,6 +23,7 @@ class Ordinal(Target):
     kind: Literal["ordinal"] = "ordinal"
     grades: tuple[str, ...]
     is_numeric: ClassVar[bool] = False
+    titles: ClassVar[dict[str, str]] = {"kappa": "Quadratic kappa", "mae": "Mean absolute error"}
     class_metrics: ClassVar[tuple[str, ...]] = (
         *("accuracy", "auroc", "balanced_accuracy", "ece", "brier", "nll", "aurc", "ue"),
     )

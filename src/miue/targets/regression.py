@@ -36,7 +36,13 @@ class Regression(Target):
     variances: tuple[float, ...]
     low: float
     high: float
-    has_censoring: ClassVar[bool] = False
+    titles: ClassVar[dict[str, str]] = {
+        "mae": "Mean absolute error",
+        "rmse": "Root mean squared error",
+        "r2": "R²",
+        "coverage": "Coverage of the 90 % interval",
+        "width": "Width of the 90 % interval",
+    }
 
     @classmethod
     def fit(cls, values: Float64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"], classes: int) -> Regression:

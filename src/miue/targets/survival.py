@@ -29,6 +29,11 @@ class Survival(Target):
     edges: tuple[float, ...]
     has_censoring: ClassVar[bool] = True
     class_metrics: ClassVar[tuple[str, ...]] = ()
+    titles: ClassVar[dict[str, str]] = {
+        "c_index": "C-index (Harrell)",
+        "c_index_uno": "C-index (Uno)",
+        "integrated_brier": "Integrated Brier score",
+    }
 
     @classmethod
     def fit(cls, values: Float64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"], classes: int) -> Survival:

@@ -8,7 +8,8 @@ of CUDA; what is computed with one network is compared again after it has lost i
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -24,10 +25,14 @@ from miue.common import tensors
 from miue.methods import METHODS
 from miue.model import feature_scores
 from miue.model import predict as prediction
+from miue.model.build import build_method
+from miue.model.contract import DataContract
+from miue.model.recipe import Recipe
 from miue.networks import NETWORKS
 from miue.training import fit
 
 NAME = "pretended"
+WAITS = ("_local_scalar_dense", "nonzero", "equal", "is_nonzero", "_unique2", "masked_select")
 MAY_MIX = ("_to_copy", "copy_", "index", "index_put_", "_index_put_impl_")  # as between a real device and the CPU
 
 
@@ -150,6 +155,42 @@ def compare(bags: BagDataset, encoder: str, network: str, method: str) -> int:
     return len(kinds)
 
 
+@contextmanager
+def counted_waits() -> Iterator[list[str]]:
+    """Return what had to wait for an answer of the device within the block; copies of whole tensors are none."""
+    waits: list[str] = []
+    scalar = computed
+
+    def seen(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        if function.overloadpacket.__name__ in WAITS and isinstance(args[0], OnDevice):
+            waits.append(str(function))
+        return scalar(function, args, kwargs)
+
+    def listed(tensor: OnDevice) -> list[Any]:
+        waits.append("tolist")
+        return tensor.held.tolist()
+
+    with patch.dict(globals(), computed=seen), patch.object(OnDevice, "tolist", listed), Everywhere():
+        yield waits
+
+
+def check_waits(bags: BagDataset, method: str) -> None:
+    """Raise if an update waits for the device, or a batch that is predicted more than twice."""
+    shape = bags.instances.shape[1:]
+    contract = DataContract(instance_shape=shape, class_names=("0", "1"))
+    made = build_method(Recipe(method=method).model_config(shape), contract, 1)
+    made.train()
+    with Everywhere():
+        made.to(NAME)
+        batch = bags.batch(np.arange(len(bags))).to(NAME)
+    with counted_waits() as waits:
+        made.loss(batch, 1).backward()
+    assert not waits, f"{method}: an update waits for {waits}"
+    with counted_waits() as waits:
+        list(prediction.predict(made, bags, device=NAME))
+    assert len(waits) <= 2, f"{method}: a batch that is predicted waits for {waits}"
+
+
 def main() -> None:
     """Compare everything, and print how much it was."""
     register()
@@ -167,6 +208,10 @@ def main() -> None:
     for method in ("laplace", "mirel", "sngp"):
         compared += compare(BagDataset.from_arrays(vectors, [0, 0, 1, 2]), "mlp", "attention", method)
     compared += compare(BagDataset.from_arrays(images, [0, 0, 1, 1]), "lenet", "attention", "mirel")
+    large = [random.standard_normal((size, 6), dtype=np.float32) for size in (3000, 700)]
+    for method in ("softmax", "mirel"):
+        for arrays in (vectors[:2], large):
+            check_waits(BagDataset.from_arrays(arrays, [0, 1]), method)
     print(f"{compared} networks with methods compute the same")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
@@ -26,6 +27,7 @@ class Segments:
 
     Args:
         sizes: instances per bag, each at least one.
+        lengths: the same in main memory, so that no device is waited for; None reads them.
 
     Raises:
         DataError: a bag is empty.
@@ -35,15 +37,16 @@ class Segments:
     ([0, 0, 1], [0, 2, 3])
     """
 
-    def __init__(self, sizes: Int64[Tensor, "B"]) -> None:
-        if len(sizes) and int(sizes.min()) < 1:
+    def __init__(self, sizes: Int64[Tensor, "B"], lengths: Int64[np.ndarray, "B"] | None = None) -> None:
+        self.sizes = sizes
+        self.lengths = sizes.cpu().numpy() if lengths is None else lengths
+        if len(self.lengths) and self.lengths.min() < 1:
             raise DataError(
-                item=f"bag number {int(sizes.argmin())} of the batch",
+                item=f"bag number {self.lengths.argmin()} of the batch",
                 wanted="at least one instance",
-                got=str(int(sizes.min())),
+                got=str(self.lengths.min()),
                 fix="drop empty bags before batching",
             )
-        self.sizes = sizes
 
     @classmethod
     def of(cls, *sizes: int) -> Segments:
@@ -53,7 +56,7 @@ class Segments:
     @classmethod
     def ones(cls, count: int, device: torch.device) -> Segments:
         """Return that many bags of one instance each."""
-        return cls(torch.ones(count, dtype=torch.int64, device=device))
+        return cls(torch.ones(count, dtype=torch.int64, device=device), np.ones(count, np.int64))
 
     @property
     def num_bags(self) -> int:
@@ -63,7 +66,7 @@ class Segments:
     @cached_property
     def num_instances(self) -> int:
         """N."""
-        return int(self.sizes.sum())
+        return int(self.lengths.sum())
 
     @cached_property
     def are_singletons(self) -> bool:
@@ -77,7 +80,7 @@ class Segments:
         Scattered addition in float32 takes the mean of a million times 0.1 for 0.101.
         """
         return self.num_instances >= LARGE * self.num_bags or (
-            self.num_instances > LONG and int(self.sizes.max()) > LONG
+            self.num_instances > LONG and bool(self.lengths.max() > LONG)
         )
 
     @cached_property
@@ -101,21 +104,21 @@ class Segments:
         >>> Segments.of(2, 1, 7).in_words()
         '3 bags of 1 to 7 instances'
         """
-        bags, fewest, most = plural(self.num_bags, "bag"), int(self.sizes.min()), int(self.sizes.max())
+        bags, fewest, most = plural(self.num_bags, "bag"), int(self.lengths.min()), int(self.lengths.max())
         return f"{bags} of {plural(most, 'instance') if fewest == most else f'{fewest:,} to {most:,} instances'}"
 
     def split(self, values: Shaped[Tensor, "N *shape"]) -> tuple[Tensor, ...]:
         """Return the values of each bag, (n, *shape), as views."""
-        parts: tuple[Tensor, ...] = values.split(self.sizes.tolist())
+        parts: tuple[Tensor, ...] = values.split(self.lengths.tolist())
         return parts
 
     def to(self, device: torch.device | str) -> Segments:
         """Return the same segments on ``device``."""
         sizes = self.sizes.to(device)
-        return self if sizes is self.sizes else Segments(sizes)
+        return self if sizes is self.sizes else Segments(sizes, self.lengths)
 
     def __repr__(self) -> str:
-        return f"Segments({self.sizes.tolist()})"
+        return f"Segments({self.lengths.tolist()})"
 
 
 def per_instance(values: Shaped[Tensor, "B *D"], segments: Segments) -> Shaped[Tensor, "N *D"]:
@@ -123,7 +126,7 @@ def per_instance(values: Shaped[Tensor, "B *D"], segments: Segments) -> Shaped[T
     if segments.are_singletons:
         return values
     if segments.are_large:  # whose gradient is a sum over each bag, not scattered addition
-        pairs = zip(values, segments.sizes.tolist(), strict=True)
+        pairs = zip(values, segments.lengths.tolist(), strict=True)
         return torch.cat([value.expand(size, *value.shape) for value, size in pairs])
     return values.index_select(0, segments.index)
 

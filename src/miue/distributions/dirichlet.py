@@ -44,7 +44,7 @@ class Dirichlet(PredictiveDistribution):
 
     def __init__(self, alpha: Float[Tensor, "n C"]) -> None:
         low, high = alpha.aminmax() if alpha.numel() else (1.0, 1.0)
-        if not (low > 0 and high < torch.inf):  # NaN is neither
+        if not ((low > 0) & (high < torch.inf)):  # NaN is neither; a device is waited for once
             wrong = ~((alpha > 0) & alpha.isfinite()).all(-1)
             row = int(wrong.nonzero()[0])
             raise DataError(

@@ -229,7 +229,8 @@ class Method(nn.Module, ABC):
             assert scores.attention is not None
             attention = check_attention(self.network, scores.attention, segments)
             return BatchPrediction(bags, attention_proxy(attention, scores.logits, segments))
-        return BatchPrediction(bags, type(instances[0]).concatenate(instances))
+        first, *others = instances
+        return BatchPrediction(bags, type(first).concatenate(instances) if others else first)
 
     def check_estimator(self, estimator: str) -> None:
         """Raise unless ``estimator`` can be used with this network.

@@ -68,7 +68,7 @@ def check_attention(network: object, attention: Float[Tensor, "N K"], segments: 
     """
     precise = in_double(attention)  # on the CPU, where the device has no float64
     sums = segment_sum(precise, segments.to(precise.device))
-    if bool(((sums - 1).abs() <= TOLERANCE).all()) and bool((attention >= 0).all()):
+    if bool(((sums - 1).abs() <= TOLERANCE).all() & (attention >= 0).all()):  # one answer of a device to wait for
         return attention
     got = f"sums from {sums.min():.4g} to {sums.max():.4g}, least weight {attention.min():.4g}"
     wanted = "attention of at least 0 that sums to 1 over each bag"

@@ -81,7 +81,7 @@ def draws_of_each(
     for name, instances in zip(names, batch.segments.split(batch.instances), strict=True):
         drawn += _draws_of_one(method, instances, estimator, _seed_of(name, instances, seed))
     bags, instances_of_draws = map(_concatenated, zip(*drawn, strict=True))
-    sizes = batch.segments.sizes.cpu()
+    sizes = torch.from_numpy(batch.segments.lengths)
     draws = len(bags) // len(sizes)
     first = sizes.cumsum(0) - sizes  # of the instances of each bag, in one draw
     place = torch.arange(int(sizes.sum())) + ((draws - 1) * first).repeat_interleave(sizes)

@@ -67,7 +67,7 @@ class BagModuleNetwork(MILNetwork):
             logits = self._score_together(features)
             if logits is not None:
                 return Scores(self._checked(logits, (len(features),)), None)
-        sizes = [1] * len(features) if segments.are_singletons else segments.sizes.tolist()
+        sizes = [1] * len(features) if segments.are_singletons else segments.lengths.tolist()
         return Scores(torch.stack([self._checked(self.module(bag)) for bag in features.split(sizes)]), None)
 
     def _score_together(self, features: Float[Tensor, "N D"]) -> object:

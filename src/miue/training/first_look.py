@@ -133,7 +133,7 @@ def _as_it_was(method: nn.Module) -> Iterator[None]:
 
 
 def _one_by_one(batch: BagBatch) -> Iterator[BagBatch]:
-    sizes = batch.segments.sizes.tolist()
+    sizes = batch.segments.lengths.tolist()
     for row, instances in enumerate(batch.instances.split(sizes)):
         segments = Segments.of(sizes[row]).to(instances.device)
         one = slice(row, row + 1)
@@ -209,5 +209,5 @@ def _not_finite(name: str, logits: Float[Tensor, "b C"], segments: Segments) -> 
     row = int(bad.int().argmax())
     return (
         f"correct {name}, which returns {logits[row].tolist()} before any training for a "
-        f"bag of {plural(int(segments.sizes[row]), 'instance')}"
+        f"bag of {plural(int(segments.lengths[row]), 'instance')}"
     )

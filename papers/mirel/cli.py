@@ -329,6 +329,16 @@ def shift_scores(
             write_rows(results / "shift" / f"{name.replace('/', '-')}.csv", COLUMNS, rows)
 
 
+@app.command("near-ood")
+def near_ood(results: Results = RESULTS, out: TablePath = None) -> None:
+    """Print how well bags of which a part is of another source are detected, from the results that are there."""
+    from papers.mirel.measured import read_measured
+    from papers.mirel.shift_scores import near_table
+
+    rows = [row for path in sorted((results / "shift").glob("mnist-*.csv")) for row in read_measured(path)]
+    print_markdown(near_table(rows), out)
+
+
 @app.command("instance-guarantees")
 def instance_guarantees(
     source: Source = DATA, work: Work = WORK, results: Results = RESULTS, seeds: Seeds = "17"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 import numpy as np
 import torch
 
 from miue.bags import BagDataset, Segments, image_statistics
 from miue.common.seeds import derive_seed
+from miue.common.text import ResultTable
 from miue.datasets.image_shifts import shifted_copies
 from miue.model import Model
 from miue.predictions import PredictionTable
@@ -19,14 +22,16 @@ from papers.mirel.paths import Paths
 from papers.mirel.trained import load_trained, with_distances
 
 COLUMNS = ("data", "seed", "folds", "level", "score", "against", "auroc")
-SHARE = 0.2
+SHARES = (0.1, 0.2)
+NEAR = ("entropy", "mutual_information", "combined_mean", "combined_high", "combined")
 Row = tuple[str, ...]
 
 
 def scores_of_digits(name: str, seed: int, paths: Paths) -> list[Row]:
     """Return the AUROC of every score of one trained preset for test bags of each source, whole or in part.
 
-    In part: a fifth of the instances of in-distribution bags is replaced, at least one.
+    In part: some instances of in-distribution bags are replaced, at least one; what is replaced is also to be told
+    from what is not.
     """
     trained = load_trained(name, seed, paths)
     model, test = trained.with_distances(list(DISTANCES)), trained.bags.split("test")
@@ -36,13 +41,29 @@ def scores_of_digits(name: str, seed: int, paths: Paths) -> list[Row]:
     rows = _rows(name, seed, "bag", predictions.bags) + _rows(name, seed, "instance", predictions.instances)
     usual = test.subset(np.flatnonzero(sets == ""))
     before = predictions.bags.subset(np.flatnonzero(sets == "")).uncertainties()
-    for source in sorted(set(sets) - {""}):
-        mixed = _mixed(usual, test.subset(np.flatnonzero(sets == source)), seed)
-        after = model.predict(mixed).bags.uncertainties()
-        for score in before:
-            area = _auroc(before[score], after[score])
-            rows.append((name, str(seed), "", "bag", score, f"{source}, {SHARE:.0%} of a bag", f"{area:.4f}"))
+    for source, share in product(sorted(set(sets) - {""}), SHARES):
+        mixed, replaced = _mixed(usual, test.subset(np.flatnonzero(sets == source)), share, seed)
+        found, against = model.predict(mixed), f"{source}, {share:.0%} of a bag"
+        assert found.instances is not None
+        after, within = found.bags.uncertainties(), found.instances.uncertainties()
+        areas = [("bag", score, _auroc(values, after[score])) for score, values in before.items()]
+        areas += [("instance", score, _auroc(v[~replaced], v[replaced])) for score, v in within.items()]
+        rows += [(name, str(seed), "", level, score, against, f"{area:.4f}") for level, score, area in areas]
     return rows
+
+
+def near_table(rows: Sequence[Mapping[str, str]]) -> ResultTable:
+    """Return the mean AUROC over seeds for bags of which a part is of another source, in %."""
+    areas: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
+    for row in rows:
+        if row["score"] in NEAR and row["against"].endswith("of a bag"):
+            areas[row["data"], row["level"], row["against"], row["score"]].append(100 * float(row["auroc"]))
+    shown = []
+    for data, level, against in dict.fromkeys(key[:3] for key in areas):
+        found = [areas.get((data, level, against, score), []) for score in NEAR]
+        cells = [f"{np.mean(values):.1f} ± {np.std(values):.1f}" if values else "—" for values in found]
+        shown.append((data, level, against, str(max(map(len, found))), *cells))
+    return ResultTable(("preset", "level", "replaced", "seeds", *NEAR), tuple(shown))
 
 
 def scores_of_nuclei(seed: int, folds: Sequence[int], paths: Paths, bags: BagDataset) -> list[Row]:
@@ -108,11 +129,14 @@ def _statistics(bags: BagDataset) -> torch.Tensor:
     return image_statistics(torch.from_numpy(np.ascontiguousarray(bags.instances[bags.positions])))
 
 
-def _mixed(usual: BagDataset, others: BagDataset, seed: int) -> BagDataset:
+def _mixed(usual: BagDataset, others: BagDataset, share: float, seed: int) -> tuple[BagDataset, np.ndarray]:
+    """Return bags with a share of their instances replaced, and which these are."""
     random, images = np.random.default_rng(seed), np.asarray(others.instances[others.positions])
-    mixed = []
+    mixed, replaced = [], []
     for start, size in zip(usual.starts, usual.sizes, strict=True):
-        bag, count = np.array(usual.instances[start : start + size]), max(1, round(SHARE * size))
-        bag[random.choice(size, count, replace=False)] = images[random.choice(len(images), count)]
+        bag, count = np.array(usual.instances[start : start + size]), max(1, round(share * size))
+        chosen = random.choice(size, count, replace=False)
+        bag[chosen] = images[random.choice(len(images), count)]
         mixed.append(bag)
-    return BagDataset.from_arrays(mixed)
+        replaced.append(np.isin(np.arange(size), chosen))
+    return BagDataset.from_arrays(mixed), np.concatenate(replaced)

@@ -6,6 +6,7 @@ The data are the CSV tables of the Python package ``mil`` (version 1.0.5), of wh
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,18 +94,27 @@ def page(results: Path) -> str:
     names = [name for name in SETS if (results / "small_cohorts" / name).is_dir()]
     sections = [f"## {name}\n\n{markdown(table(name, results))}" for name in names]
     command = "`python -m papers.mirel small-cohorts --source TABLES --results results --draws 0`"
-    return "\n".join(["# Small cohorts\n", f"{command}\n", *sections])
+    regret = f"## Regret\n\n{markdown(regrets(names, results))}"
+    return "\n".join(["# Small cohorts\n", f"{command}\n", regret, *sections])
+
+
+def regrets(names: Sequence[str], results: Path) -> ResultTable:
+    """Return how far the NLL of each candidate is above that of the best single one, by set; least worst first."""
+    losses = {name: _mean_losses(_found(name, results)) for name in names}
+    least = {name: min(of_set[one].mean() for one in of_set if one != MIXTURE) for name, of_set in losses.items()}
+    shared = set.intersection(*({*of_set} for of_set in losses.values()))
+    worst = {one: [float(losses[name][one].mean()) - least[name] for name in names] for one in shared}
+    rows = [
+        (one, *(f"{value:+.3f}" for value in (max(of_sets), *of_sets)))
+        for one, of_sets in sorted(worst.items(), key=lambda item: max(item[1]))
+    ]
+    return ResultTable(("NLL above the best single one", "worst", *names), tuple(rows))
 
 
 def table(name: str, results: Path) -> ResultTable:
     """Return a row for each candidate of a set, the least NLL first."""
-    found: dict[str, list[PredictionTable]] = {}
-    for path in sorted((results / "small_cohorts" / name).glob("*.parquet")):
-        found.setdefault(path.stem.rpartition("-")[0], []).append(read_bags(path))
-    mixed = [tables for candidate, tables in found.items() if candidate != DEFAULT]
-    if len(mixed) > 1:
-        found[MIXTURE] = [mixture_of(of_draw) for of_draw in zip(*mixed, strict=True)]
-    losses = {candidate: np.mean([_losses(one) for one in tables], 0) for candidate, tables in found.items()}
+    found = _found(name, results)
+    losses = _mean_losses(found)
     baselines = [one for one in found if one in METHODS and METHODS[one].is_fitted_at_once]
     base = losses[min(baselines, key=lambda one: losses[one].mean())] if baselines else None
     rows = []
@@ -120,6 +130,21 @@ def table(name: str, results: Path) -> ResultTable:
             cells[0] = _beside(cells[0], losses[candidate] - base)
         rows.append((candidate, str(len(metrics)), *cells))
     return ResultTable(("", "draws", *METRICS), tuple(rows), (NOTE,))
+
+
+def _found(name: str, results: Path) -> dict[str, list[PredictionTable]]:
+    """Return what each candidate and their mixture predict of a set, a table for each draw."""
+    found: dict[str, list[PredictionTable]] = {}
+    for path in sorted((results / "small_cohorts" / name).glob("*.parquet")):
+        found.setdefault(path.stem.rpartition("-")[0], []).append(read_bags(path))
+    mixed = [tables for candidate, tables in found.items() if candidate != DEFAULT]
+    if len(mixed) > 1:
+        found[MIXTURE] = [mixture_of(of_draw) for of_draw in zip(*mixed, strict=True)]
+    return found
+
+
+def _mean_losses(found: Mapping[str, Sequence[PredictionTable]]) -> dict[str, np.ndarray]:
+    return {candidate: np.mean([_losses(one) for one in tables], 0) for candidate, tables in found.items()}
 
 
 def _beside(cell: str, differences: np.ndarray) -> str:

@@ -12,7 +12,7 @@ from miue.bags import Labels, OodFlags
 from miue.common.errors import ConfigError, DataError
 from miue.distributions import Categorical
 from miue.predictions import PredictionTable
-from papers.mirel.small_cohorts import SETS, page, read_set, table
+from papers.mirel.small_cohorts import SETS, page, read_set, regrets, table
 from papers.mirel.stored_bags import write_bags
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -45,7 +45,18 @@ def test_a_table_has_the_least_nll_first_and_the_difference_to_the_better_baseli
     gain = np.log(0.7) - np.log(0.8)
     assert rows[0][2] == f"**{-np.log(0.8):.3f} ({gain:+.3f} [{gain:+.3f}, {gain:+.3f}])**"
     assert "**" not in rows[3][2] and rows[1][2] == f"{-np.log(0.7):.3f}"
-    assert page(tmp_path).count("## ") == 1
+    assert page(tmp_path).count("## ") == 2
+
+
+def test_regret_is_beside_the_best_single_candidate_of_each_set(tmp_path: Path) -> None:
+    for name, of_a, of_b in (("musk1", 0.8, 0.6), ("elephant", 0.6, 0.7)):
+        for candidate, certainty in (("a", of_a), ("b", of_b)):
+            stored(tmp_path / "small_cohorts" / name / f"{candidate}-1.parquet", certainty)
+    rows = {row[0]: row[1:] for row in regrets(["musk1", "elephant"], tmp_path).rows}
+    assert list(rows) == ["mixture", "a", "b"]
+    assert rows["a"] == (f"{np.log(0.7 / 0.6):+.3f}", "+0.000", f"{np.log(0.7 / 0.6):+.3f}")
+    assert rows["b"] == (f"{np.log(0.8 / 0.6):+.3f}", f"{np.log(0.8 / 0.6):+.3f}", "+0.000")
+    assert rows["mixture"][1] == f"{np.log(0.8 / 0.7):+.3f}"
 
 
 def test_another_file_and_a_set_that_is_none_are_refused(tmp_path: Path) -> None:

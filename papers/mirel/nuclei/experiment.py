@@ -98,6 +98,13 @@ METHOD_SETUPS = {
         method="mirel",
         settings=PATIENT,
     ),
+    "one-sided-gp": MethodSetup(
+        "one-sided Gaussian process",
+        estimators=(BAG_OF_ONE,),
+        network=ONE_SIDED,
+        method="one-sided-gp",
+        settings=PATIENT,
+    ),
     "one-sided-log-sum-exp-deterministic": MethodSetup(
         "one-sided log-sum-exp, softmax",
         estimators=(BAG_OF_ONE,),

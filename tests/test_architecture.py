@@ -66,31 +66,31 @@ LIGHT = ("distributions", "predictions", "calibration", "evaluation", "report")
 
 BUDGET = {
     "common": (4_145, 25),
-    "settings": (780, 7),
+    "settings": (790, 7),
     "targets": (545, 5),
-    "bags": (4_235, 19),
+    "bags": (4_365, 20),
     "distributions": (765, 9),
-    "networks": (1_645, 14),
+    "networks": (1_695, 14),
     "scores": (1_125, 9),
     "evidence": (335, 5),
-    "methods": (2_190, 15),
+    "methods": (2_195, 15),
     "predictions": (3_185, 14),
     "calibration": (4_600, 23),
     "evaluation": (2_845, 12),
-    "io": (6_580, 36),
+    "io": (6_705, 37),
     "datasets": (1_035, 9),
-    "model": (3_810, 16),
-    "training": (2_955, 14),
+    "model": (3_865, 16),
+    "training": (2_965, 14),
     "selection": (1_775, 8),
     "sklearn": (675, 4),
     "pathology": (3_320, 17),
     "report": (3_830, 12),
-    "cli": (4_205, 27),
+    "cli": (4_215, 27),
 }
 """Most lines of code, scripts and templates, and most Python files of each package. Lower a number where a package
 gets smaller; where an ability makes one larger, raise it in the same commit."""
 
-ROOMS, FLOORS, PERMISSIONS, DEEP_IMPORTS = 25, 12, 108, 136
+ROOMS, FLOORS, PERMISSIONS, DEEP_IMPORTS = 25, 12, 108, 137
 """Most packages; packages one above the other; permissions to import; and names that a package takes from within
 another in place of its face."""
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.bags import BagDataset as BagDataset
     from miue.bags import Segments as Segments
     from miue.bags import concatenate as concatenate
+    from miue.bags import join_features as join_features
     from miue.bags import merge_bags as merge_bags
     from miue.calibration import Calibration as Calibration
     from miue.calibration import DeferralGoal as DeferralGoal
@@ -92,6 +93,7 @@ _PUBLIC = {
     "decide": "miue.calibration",
     "evaluate": "miue.evaluation",
     "export": "miue.pathology.export.folders",
+    "join_features": "miue.bags",
     "load_bags": "miue.io",
     "make_folds": "miue.io",
     "make_split": "miue.io",

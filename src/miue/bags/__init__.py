@@ -23,6 +23,7 @@ from miue.bags.fingerprints import (
     fingerprint_of_facts,
     warn_of_copies,
 )
+from miue.bags.joining import join_features, unlike_patches
 from miue.bags.known import Coords, Labels, OodFlags, Outcomes, PartlyKnown, Slides
 from miue.bags.merging import PATIENT, disagreements, merge_bags
 from miue.bags.rows import GroupedRows
@@ -87,6 +88,7 @@ __all__ = [
     "group_by_patient",
     "hold_out",
     "image_statistics",
+    "join_features",
     "kind_of_pixels",
     "largest_pixel",
     "merge_bags",
@@ -103,6 +105,7 @@ __all__ = [
     "segment_sum",
     "segment_weighted_sum",
     "shuffled_batches",
+    "unlike_patches",
     "warn_of_copies",
 ]
 

@@ -153,6 +153,27 @@ class RearrangedInstances(PartedInstances):
         return np.asarray(self.array[int(self.starts[part]) + start : int(self.starts[part]) + stop])
 
 
+class JoinedInstances(PartedInstances):
+    """Vectors of several arrays side by side, each left where it is: row i has the numbers of row i of each.
+
+    Args:
+        parts: of as many instances each.
+    """
+
+    def __init__(self, parts: Sequence[InstanceArray]) -> None:
+        width = sum(part.shape[1] for part in parts)
+        super().__init__([len(parts[0])], (width,), np.result_type(*(part.dtype for part in parts)))
+        self.parts = parts
+
+    def read_span(self, part: int, start: int, stop: int) -> np.ndarray:
+        """Return the instances from ``start`` up to ``stop``."""
+        return np.concatenate([np.asarray(each[start:stop]) for each in self.parts], axis=1)
+
+    def read_positions(self, part: int, positions: np.ndarray) -> np.ndarray:
+        """Return the instances at some positions."""
+        return np.concatenate([np.asarray(each[positions]) for each in self.parts], axis=1)
+
+
 def row_spans(shape: tuple[int, ...], dtype: np.dtype) -> Iterator[slice]:
     """Yield the rows of an array a slice at a time, of at most ``BYTES_AT_ONCE`` or of one row.
 
@@ -171,6 +192,12 @@ def chain(parts: Sequence[InstanceArray]) -> InstanceArray:
     if all(type(part) is np.ndarray for part in parts):
         return np.concatenate([np.asarray(part) for part in parts])
     return ChainedInstances(parts)
+
+
+def side_by_side(parts: Sequence[InstanceArray]) -> InstanceArray:
+    """Return the vectors of ``parts`` joined row by row, copied where all are in memory."""
+    joined = JoinedInstances(parts)
+    return joined[:] if all(type(part) is np.ndarray for part in parts) else joined
 
 
 def rearranged(array: InstanceArray, starts: np.ndarray, sizes: np.ndarray) -> InstanceArray:

@@ -65,6 +65,7 @@ def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
         feature_names=features.pop() if len(features) == 1 else (),
         slides=of_instances.slides,
         bag_per=shared.pop() if len(shared := {part.bag_per for part in parts}) == 1 else "",
+        encoders=parts[0].encoders if all(part.encoders == parts[0].encoders for part in parts) else {},
         **bag_fields(of_bags),
     )
 

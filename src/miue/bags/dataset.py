@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -80,6 +80,8 @@ class BagDataset(PrintsAsTable):
         outcomes: numbers that the labels are intervals of, of such a target; else None.
         slides: that each of the M instances is of, where bags hold several (``merge_bags``).
         bag_per: what all slides of one bag share, such as "patient"; "" where a bag is one of its own.
+        encoders: how many of the D features are of each patch encoder, in their order, where several were joined
+            (``join_features``).
     """
 
     instances: InstanceArray
@@ -104,6 +106,7 @@ class BagDataset(PrintsAsTable):
     outcomes: Outcomes | None = None
     slides: Slides | None = None
     bag_per: str = ""
+    encoders: Mapping[str, int] = field(default_factory=dict)
 
     checked_apart = True  # by check_dataset
 

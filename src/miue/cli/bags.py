@@ -89,6 +89,8 @@ def open_bags_of(
     if set(classes) == set(map(one_form, names)) and not (path / "store.json").exists():
         classes = names  # whose first is the negative one, as is said
     features = load.features or features_of_model(path, contract.feature_names)
+    if contract.encoders:
+        more["instance_shape"] = None  # of all encoders together
     if contract.bag_per and load.bag_per is None:
         said = f"one bag per {contract.bag_per}, as the model was trained; --bag-per slide takes each slide as one"
         say(f"note: {said}", err=True)

@@ -11,8 +11,8 @@ from contextlib import suppress
 from functools import cached_property, wraps
 from importlib import import_module
 from pathlib import Path
-from types import NoneType, SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, SimpleNamespace, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -211,9 +211,8 @@ def _alternatives(annotation: Any) -> list[Any]:
     """Return the types that a field can have, without None and without what limits them."""
     if get_origin(annotation) is Annotated:
         return _alternatives(get_args(annotation)[0])
-    inner = get_args(annotation)
-    if NoneType in inner or any(get_origin(one) is Annotated for one in inner):
-        return [kind for one in inner if one is not NoneType for kind in _alternatives(one)]
+    if get_origin(annotation) in (Union, UnionType):
+        return [kind for one in get_args(annotation) if one is not NoneType for kind in _alternatives(one)]
     return [annotation]
 
 

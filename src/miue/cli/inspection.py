@@ -246,7 +246,11 @@ def _how_many_known(known: Bool[np.ndarray, "M"]) -> str:
 
 def _made_from(what: BagDataset | DataContract) -> dict[str, Any]:
     """Return what made the features of bags, or made those that a model needs, as far as it is known."""
-    facts = {"encoder of the features": what.extractor, "patch scales": list(what.patch_scales)}
+    facts = {
+        "encoder of the features": what.extractor,
+        "joined encoders": [f"{name} ({width:,})" for name, width in what.encoders.items()],
+        "patch scales": list(what.patch_scales),
+    }
     return {name: fact for name, fact in facts.items() if fact}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from miue.bags import BagDataset, Coords, InstanceArray, Labels, OodFlags, Slides
-from miue.bags.arrays import ChainedInstances, PartedInstances, RearrangedInstances, row_spans
+from miue.bags.arrays import ChainedInstances, JoinedInstances, PartedInstances, RearrangedInstances, row_spans
 from miue.common.errors import SAME_FILES, cannot_write, not_shared, not_stated
 from miue.common.processes import free_memory
 from miue.common.values import is_tensor
@@ -102,7 +102,7 @@ def keep_in_memory(instances: InstanceArray, memory_share: float) -> int:
         instances: of any kind; those that are in memory or in a store stay as they are.
         memory_share: of the free memory.
     """
-    if isinstance(instances, ChainedInstances):
+    if isinstance(instances, ChainedInstances | JoinedInstances):
         return sum(keep_in_memory(part, memory_share) for part in instances.parts)
     if isinstance(instances, RearrangedInstances):
         return keep_in_memory(instances.array, memory_share)
@@ -153,7 +153,7 @@ def _known(value: Any) -> Iterator[bytes | memoryview]:
 
 def _states(instances: InstanceArray) -> Iterator[bytes | memoryview]:
     yield f"{instances.dtype} {tuple(instances.shape)}\n".encode()
-    if isinstance(instances, ChainedInstances):
+    if isinstance(instances, ChainedInstances | JoinedInstances):
         for part in instances.parts:
             yield from _states(part)
     elif isinstance(instances, RearrangedInstances):
@@ -250,6 +250,9 @@ def _describe_instances(instances: InstanceArray, copy: Path) -> dict[str, Any]:
     if isinstance(instances, RearrangedInstances):
         spans = {"starts": instances.starts.tolist(), "sizes": instances.sizes.tolist()}
         return {"spans": spans, "of": _describe_instances(instances.array, copy)}
+    if isinstance(instances, JoinedInstances):
+        copies = [copy.with_name(f"{number}-{copy.name}") for number in range(len(instances.parts))]
+        return {"joined": list(map(_describe_instances, instances.parts, copies))}
     if isinstance(instances, FileInstances):
         return {
             "paths": [str(path.absolute()) for path in instances.paths],
@@ -288,7 +291,10 @@ def _find_instances(
     in_memory: bool = False,
     of: dict[str, Any] | None = None,
     spans: Mapping[str, list[int]] | None = None,
+    joined: Sequence[dict[str, Any]] = (),
 ) -> InstanceArray:
+    if joined:
+        return JoinedInstances([_find_instances(**part) for part in joined])
     if of is not None and spans is not None:
         return RearrangedInstances(_find_instances(**of), *(np.array(part, np.int64) for part in spans.values()))
     missing = [path for path in paths if not Path(path).exists()]

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from miue.common.errors import DataError, MiueError, first_few
 from miue.common.text import tracked
 from miue.common.values import checked
-from miue.io.instances import FileInstances
 from miue.io.label_bags import label_bags
 from miue.io.label_table import LabelTable
 from miue.io.layouts import find_layout
@@ -96,7 +97,7 @@ def check_bags(loaded: LoadedBags, given: LoadSettings, where: str, *, progress:
             got="; ".join([f"{len(bare):,} of {len(bags):,} bags without ({first_few(bare)})", *loaded.notes]),
             fix=f"extract them with the features, or leave out {given.coords_for}",
         )
-    if given.check_values and isinstance(bags.instances, FileInstances):
+    if given.check_values and not isinstance(bags.instances, np.ndarray):
         loaded, _ = read_values(loaded, where, skip_bad=given.skip_bad, progress=progress)
     if given.validation_share is None or given.splits is not None:
         return loaded

@@ -45,6 +45,7 @@ class RawBags:
         target: what labels mean where they are more than classes.
         slide_names: of the slides that ``arrays["slides"]`` numbers.
         bag_per: what all slides of a bag share, "" where a bag is one.
+        encoders: how many features are of each patch encoder, where several were joined.
         bad: what is wrong with bags that cannot be used, by their names.
         notes: what to know of the table.
     """
@@ -67,6 +68,7 @@ class RawBags:
     target: Target | None = None
     slide_names: tuple[str, ...] = ()
     bag_per: str = ""
+    encoders: Mapping[str, int] = field(default_factory=dict)
     bad: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -126,5 +128,6 @@ def to_dataset(raw: RawBags, classes: Sequence[str] = ()) -> BagDataset:
         outcomes=of_bags.outcomes,
         slides=Slides(raw.slide_names, raw.arrays["slides"]) if "slides" in raw.arrays else None,
         bag_per=raw.bag_per,
+        encoders=raw.encoders,
     )
     return bags.subset([row for row, name in enumerate(raw.ids) if name not in raw.bad]) if raw.bad else bags

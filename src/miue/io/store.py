@@ -85,6 +85,7 @@ class StoreSummary(BaseModel):
         target: what labels mean where they are more than classes.
         slide_names: of the slides that slides.npy numbers.
         bag_per: what all slides of a bag share, "" where a bag is one.
+        encoders: how many features are of each patch encoder, where several were joined.
         made_by: how the bags came about.
     """
 
@@ -101,6 +102,7 @@ class StoreSummary(BaseModel):
     target: AnyTarget | None = None
     slide_names: tuple[str, ...] = ()
     bag_per: str = ""
+    encoders: dict[str, int] = {}
     made_by: dict[str, Any]
 
 
@@ -183,6 +185,7 @@ def write_tables(folder: Path, dataset: BagDataset, digests: Sequence[str], made
         **({"feature_names": list(dataset.feature_names)} if dataset.feature_names else {}),
         **({} if dataset.target is None else {"target": dataset.target.model_dump(mode="json")}),
         **of_slides,
+        **({"encoders": dict(dataset.encoders)} if dataset.encoders else {}),
         "made_by": made_by,
         FILES: list_files(folder, COMPANIONS),
     }
@@ -257,6 +260,7 @@ def read_raw_store(path: Path | str) -> RawBags:
         target=summary.target,
         slide_names=summary.slide_names,
         bag_per=summary.bag_per,
+        encoders=summary.encoders,
     )
 
 

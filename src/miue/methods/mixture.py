@@ -10,15 +10,15 @@ from torch import Tensor, nn
 from miue.common.errors import ConfigError
 from miue.common.returned import class_name
 from miue.distributions import Draws, PredictiveDistribution
-from miue.methods.base import BAG_OF_ONE, Method
+from miue.methods.base import ATTENTION, BAG_OF_ONE, Method
 from miue.methods.deep_ensemble import Ensemble
 
 
 class Mixture(Ensemble):
-    """The mean of the probabilities of trained methods, each at its own temperature; instances are bags of one.
+    """The mean of the probabilities of methods, each at its own temperature.
 
-    The mutual information is that over members plus the mean of that within them. Scores of features are those of
-    the first member.
+    Instances are predicted by an estimator that all members have, other than attention. The mutual information is
+    that over members plus the mean of that within them. Scores of features are those of the first member.
 
     Args:
         methods: members, each of which predicts in one pass without random numbers.
@@ -27,8 +27,6 @@ class Mixture(Ensemble):
         ConfigError: another method, or none.
     """
 
-    estimators: tuple[str, ...] = (BAG_OF_ONE,)
-    takes_temperature = False
     temperatures: Tensor
 
     def __init__(self, methods: Sequence[Method]) -> None:
@@ -38,7 +36,14 @@ class Mixture(Ensemble):
             raise ConfigError(item="the mixture", wanted=wanted, got=wrong or "none", fix="leave it out")
         super().__init__(methods[0].network)
         self.ensemble = nn.ModuleList(methods)
+        shared = (name for name in methods[0].estimators if all(name in method.estimators for method in methods))
+        self.estimators = tuple(name for name in shared if name != ATTENTION)
         self.register_buffer("temperatures", torch.ones(len(methods), dtype=torch.float64))
+
+    @property
+    def takes_temperature(self) -> bool:  # type: ignore[override]
+        """Whether one temperature suits the mean: that of members without temperatures of their own."""
+        return bool((self.temperatures == 1).all()) and all(one.takes_temperature for one in self.members())
 
     @property
     def negative_class(self) -> int | None:

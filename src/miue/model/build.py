@@ -21,7 +21,7 @@ from miue.model.config import KINDS, ModelConfig
 from miue.model.contract import DataContract
 from miue.model.feature_scores import DistanceLike, part_of_distance
 from miue.model.part import Part, find_part
-from miue.networks import BagModuleNetwork, MILNetwork, ModuleEncoder, initialize, seeded
+from miue.networks import BagModuleNetwork, Columns, MILNetwork, ModuleEncoder, initialize, seeded
 from miue.networks.encoders import Encoder
 
 TOO_LARGE = (RuntimeError, OverflowError, MemoryError)
@@ -143,10 +143,18 @@ class _Builder:
     def __init__(self, config: ModelConfig, contract: DataContract, *, trust: bool) -> None:
         self.parts = config.parts(trust=trust)
         self.options = {kind: getattr(config, kind).options for kind in KINDS}
-        self.shape, self.classes = tuple(contract.instance_shape), contract.num_classes
+        self.shape, self.classes, self.columns = contract.instance_shape, contract.num_classes, config.columns
+        if self.columns is not None:
+            self.shape = (self.columns[1] - self.columns[0],)
 
     def method(self) -> Method:
         """Return the method with the weights that its constructors draw; built modules are copied."""
+        method = self._method()
+        if self.columns is not None:
+            method.network.encoder = Columns(method.network.encoder, *self.columns)
+        return method
+
+    def _method(self) -> Method:
         part = self.parts["method"]
         if isinstance(part.make, Method):
             self._check_classes(part.make.network)

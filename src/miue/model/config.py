@@ -65,6 +65,7 @@ class ModelConfig(BaseModel):
     Attributes:
         encoder, network, method: of a mixture, the names of all of its members.
         members: of a mixture.
+        columns: first and last + 1 of the features that it reads; None for all.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -73,21 +74,24 @@ class ModelConfig(BaseModel):
     network: Component
     method: Component
     members: tuple[ModelConfig, ...] = ()
+    columns: tuple[int, int] | None = None
 
     @classmethod
     def mixture(cls, members: Sequence[ModelConfig]) -> ModelConfig:
         """Return the configuration of the mixture of some."""
-        names = {kind: dict.fromkeys(getattr(member, kind).name for member in members) for kind in KINDS}
+        encoder, network, method = (
+            ", ".join(dict.fromkeys(getattr(member, kind).name for member in members)) for kind in KINDS
+        )
         return cls(
             members=tuple(members),
-            method=Component(name=f"mixture of {', '.join(names['method'])}"),
-            **{kind: Component(name=", ".join(names[kind])) for kind in ("encoder", "network")},
+            encoder=Component(name=encoder),
+            network=Component(name=network),
+            method=Component(name=f"mixture of {method}"),
         )
 
     @model_serializer(mode="wrap")
     def _without_no_members(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        content = handler(self)
-        return content if self.members else {kind: content[kind] for kind in KINDS}
+        return {key: value for key, value in handler(self).items() if value}
 
     def options(self) -> dict[str, Option]:
         """Return the options that are written down, as "network.hidden"; those of a member after its number."""

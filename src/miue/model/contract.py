@@ -32,6 +32,7 @@ class DataContract(BaseModel):
         feature_names: as the columns of the table are named that was trained on; none where it has no names.
         target: what labels mean where they are more than classes.
         bag_per: what all slides of a bag share, such as "patient"; "" where a bag is one.
+        encoders: how many features are of each patch encoder, in their order, where several were joined.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -44,6 +45,7 @@ class DataContract(BaseModel):
     feature_names: tuple[str, ...] = ()
     target: AnyTarget | None = None
     bag_per: str = ""
+    encoders: dict[str, int] = {}
 
     @field_validator("feature_names")
     @classmethod
@@ -64,6 +66,7 @@ class DataContract(BaseModel):
             feature_names=bags.feature_names,
             target=cast(AnyTarget, bags.target),
             bag_per=bags.bag_per,
+            encoders=dict(bags.encoders),
         )
 
     def labeled(self, bags: BagDataset) -> BagDataset:
@@ -90,6 +93,7 @@ class DataContract(BaseModel):
         Raises:
             ModelError: instances of another shape, features in another order, or images of another scale.
         """
+        self._check_encoders(bags)
         self._check_shape(bags)
         self._check_feature_names(bags)
         self._check_extractor(bags)
@@ -101,6 +105,25 @@ class DataContract(BaseModel):
                 f"the model was trained on {ours}, these are {theirs}: how certain it is may be of another kind; "
                 "load them with the same bag_per",
             )
+
+    def _check_encoders(self, bags: BagDataset) -> None:
+        """Raise where bags have features of other patch encoders, or in another order, by width and name."""
+        (names, widths), (theirs, other) = (
+            (list(one), list(one.values())) for one in (self.encoders, bags.encoders)
+        )
+        reordered = names != theirs and sorted(names) == sorted(theirs)
+        if (widths == other and not reordered) or (not theirs and bags.instance_shape == self.instance_shape):
+            return
+        ours, got = (
+            " + ".join(f"{name} ({width:,})" for name, width in one.items())
+            for one in (self.encoders, bags.encoders)
+        )
+        raise ModelError(
+            item="the bags",
+            wanted=f"features of {ours or 'one patch encoder'}, which the model was trained on",
+            got=got or f"{_in_words(bags.instance_shape)} features of one encoder",
+            fix="pass their folders in this order, those after the first as more_features=[FOLDER]",
+        )
 
     def _check_shape(self, bags: BagDataset) -> None:
         if bags.instance_shape == tuple(self.instance_shape):

@@ -258,7 +258,8 @@ def _instance(contract: DataContract) -> str:
     shape = contract.instance_shape
     if len(shape) > 1:
         return f"an image, {' × '.join(map(str, shape))} (height, width, channels)"
-    extractor = f" of the encoder {escape_markdown(contract.extractor)}" if contract.extractor else ""
+    made_by = contract.extractor or " + ".join(contract.encoders)
+    extractor = f" of the encoder {escape_markdown(made_by)}" if made_by else ""
     scales = escape_markdown(" or ".join(contract.patch_scales))
     return f"a vector of {plural(shape[0], 'feature')}{extractor}{f', of patches of {scales}' if scales else ''}"
 

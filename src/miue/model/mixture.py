@@ -31,8 +31,10 @@ def mix(models: Sequence[Model]) -> Model:
         ConfigError: as ``Mixture`` does.
     """
     first, records = models[0], [model.training for model in models]
-    method = Mixture([model.method for model in models])
-    method.temperatures.copy_(torch.tensor([record.temperature or 1.0 for record in records]))
+    parts = [model.method.members() if model.config.members else [model.method] for model in models]
+    method = Mixture([member for members in parts for member in members])
+    temperatures = [one.temperature or 1.0 for one, of in zip(records, parts, strict=True) for _ in of]
+    method.temperatures.copy_(torch.tensor(temperatures))
     training = first.training.model_copy(
         update={
             "epochs": sum(record.epochs for record in records),
@@ -44,7 +46,7 @@ def mix(models: Sequence[Model]) -> Model:
     return replace(
         first,
         method=method.eval(),
-        config=ModelConfig.mixture([model.config for model in models]),
+        config=ModelConfig.mixture([one for model in models for one in model.config.members or [model.config]]),
         training=training,
         calibration=None,
         validation=None,

@@ -6,8 +6,9 @@ import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
@@ -48,6 +49,7 @@ class Recipe:
         options: values by "network.hidden", "encoder.width", "method.routing" and the like.
         distances: names, import paths or classes of distances, fitted after training.
         settings: fields of ``TrainingConfig`` that are specified.
+        join: what is made of features of several patch encoders: "members", a network for each, or "patches", one.
         initial: folder of a model whose weights training starts from, where they fit.
 
     Raises:
@@ -60,6 +62,7 @@ class Recipe:
     options: Mapping[str, Option] = field(default_factory=dict)
     distances: Sequence[DistanceLike] = DEFAULT_DISTANCES
     settings: Mapping[str, Any] = field(default_factory=dict)
+    join: Literal["members", "patches"] = "members"
     initial: Path | str | None = None
 
     def __post_init__(self) -> None:
@@ -79,7 +82,7 @@ class Recipe:
         chosen = {name: one for name, one in settings.given().items() if name in TrainingConfig.model_fields}
         distances = () if settings.distances == ("none",) else settings.distances
         parts = settings.network, settings.method, settings.encoder
-        return cls(*parts, settings.options, distances, chosen, settings.initial)
+        return cls(*parts, settings.options, distances, chosen, settings.join, settings.initial)
 
     def with_seed(self, seed: int) -> Recipe:
         """Return the same recipe with another seed."""
@@ -100,17 +103,31 @@ class Recipe:
         read = int(bags.sizes.clip(max=config.instances_per_bag).sum())
         return TrainingConfig.of({**settings_by_size(len(bags), read), **self.settings})
 
-    def model_config(self, instance_shape: tuple[int, ...], *, has_background: bool = True) -> ModelConfig:
+    def model_config(
+        self,
+        instance_shape: tuple[int, ...],
+        *,
+        encoders: Sequence[int] = (),
+        has_background: bool = True,
+    ) -> ModelConfig:
         """Return what the model is made of, for instances of this shape.
 
         Args:
             instance_shape: of the bags.
+            encoders: how many of the features are of each patch encoder, where there are several.
             has_background: whether bags of a class may have background alone; not so of intervals of a number.
 
         Raises:
             ConfigError: a name or option does not exist, and the nearest that does is named; or an option has a
                 value of another type.
         """
+        if encoders and self.join == "members":
+            stops = list(accumulate(encoders))
+            members = [self.model_config((width,), has_background=has_background) for width in encoders]
+            spans = [(stop - width, stop) for width, stop in zip(encoders, stops, strict=True)]
+            return ModelConfig.mixture(
+                [one.model_copy(update={"columns": span}) for one, span in zip(members, spans, strict=True)]
+            )
         parts = self._parts(instance_shape)
         by_kind: dict[str, dict[str, Option]] = {kind: {} for kind in parts}
         for kind, part in parts.items():
@@ -159,6 +176,7 @@ class Recipe:
             "distances": [part.import_path or part.name for part in map(part_of_distance, self.distances)],
             "options": options,
             "settings": dict(self.settings),
+            "join": self.join,
             **({} if self.initial is None else {"initial": str(Path(self.initial).resolve())}),
         }
 

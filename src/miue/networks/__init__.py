@@ -19,6 +19,7 @@ from miue.networks.base import (
     say_if_slow,
 )
 from miue.networks.dual_stream import DualStreamNetwork
+from miue.networks.encoders import Columns
 from miue.networks.initialization import initialize, seeded
 from miue.networks.one_sided import OneSidedNetwork
 from miue.networks.padded import PaddedNetwork
@@ -31,6 +32,7 @@ __all__ = [
     "PRECISIONS",
     "AttentionNetwork",
     "BagModuleNetwork",
+    "Columns",
     "DualStreamNetwork",
     "GatedAttentionNetwork",
     "InstanceEstimator",

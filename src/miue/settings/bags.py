@@ -87,6 +87,11 @@ class LoadSettings(Settings):
         description="Feature columns of a table of instances, names or patterns such as 'f_*'; by default those "
         "that the model was trained on or, without one, all without a special meaning.",
     )
+    more_features: Annotated[tuple[Location, ...], Strict(False)] = Field(
+        default=(),
+        description="Folder of the same bags with features of another patch encoder, of the same patches: a model "
+        "reads all encoders, in the order in which they are named.",
+    )
     skip_bad: bool = Field(
         default=False,
         description="Leave out bags that cannot be used; list them.",

@@ -117,6 +117,12 @@ class RecipeSettings(Settings):
         default=DEFAULT_ENCODER,
         description=f"Encoder of instances: auto, {ENCODERS.help()}, or the import path of your own.",
     )
+    join: Literal["members", "patches"] = Field(
+        default="members",
+        description="With features of several patch encoders: members trains a network on each and predicts their "
+        "mean, so that their disagreement counts as epistemic uncertainty; patches trains one on all features of "
+        "a patch.",
+    )
     options: dict[str, Option] = Field(
         default={},
         description="Option of a part, such as network.hidden=128 or method.routing=through-estimator, or any "

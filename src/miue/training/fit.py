@@ -16,7 +16,7 @@ from miue.common.tensors import write_nested
 from miue.common.text import tracked
 from miue.methods import Method
 from miue.model import BATCH_INSTANCES
-from miue.networks import encoder_precision, seeded
+from miue.networks import Columns, encoder_precision, seeded
 from miue.settings import TrainingConfig
 from miue.training.checkpoints import KEY, BestWeights, read_state
 from miue.training.learner import EpochSums, Learner, TrainingData, validation_weights
@@ -48,15 +48,19 @@ class TrainingSummary:
 
 
 def learn_inputs(method: Method, bags: BagDataset, *, progress: bool) -> None:
-    """Fit encoders to their inputs; instances are read once for all members."""
-    first, *others = (member.network.encoder for member in method.members())
+    """Fit encoders to their inputs; instances are read once for all members that read the same features."""
     batches = ordered_batches(bags, BATCH_INSTANCES)
     shown = progress and not batches.in_memory
-    read = tracked(batches, "measuring feature scales", shown=shown, total=len(batches), unit="batches")
-    with noting_when(lambda: "in measuring feature scales"):
-        first.learn_inputs(as_float(batch.instances) for batch in read)
-    for encoder in others:
-        encoder.load_state_dict(dict(first.named_buffers()), strict=False)
+    first_of: dict[str, torch.nn.Module] = {}
+    for encoder in (member.network.encoder for member in method.members()):
+        columns = repr(encoder.columns) if isinstance(encoder, Columns) else ""
+        if columns in first_of:
+            encoder.load_state_dict(dict(first_of[columns].named_buffers()), strict=False)
+            continue
+        first_of[columns] = encoder
+        read = tracked(batches, "measuring feature scales", shown=shown, total=len(batches), unit="batches")
+        with noting_when(lambda: "in measuring feature scales"):
+            encoder.learn_inputs(as_float(batch.instances) for batch in read)
 
 
 def fit(

@@ -32,7 +32,7 @@ from miue.training.run import Run
 from miue.training.sets import check_instance_classes, training_sets
 
 FILE = "job.safetensors"
-NOT_OF_THE_TRAINING = {"extractor", "patch_scales", "pixels", "feature_names", "bag_per"}
+NOT_OF_THE_TRAINING = {"extractor", "patch_scales", "pixels", "feature_names", "bag_per", "encoders"}
 """What a contract says of bags that does not change what is trained on them."""
 _of_this_process: dict[str, tuple[Job, Run]] = {}
 
@@ -116,7 +116,8 @@ class Job:
         """What the model is made of."""
         kind = self.bags.target
         is_numeric = kind is not None and kind.is_numeric
-        return self.recipe.model_config(self.bags.instance_shape, has_background=not is_numeric)
+        shape, encoders = self.bags.instance_shape, tuple(self.bags.encoders.values())
+        return self.recipe.model_config(shape, encoders=encoders, has_background=not is_numeric)
 
     @cached_property
     def training_config(self) -> TrainingConfig:

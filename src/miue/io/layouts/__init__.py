@@ -7,6 +7,7 @@ from pathlib import Path
 from miue.bags.names import ANNDATA, HOW_TO_READ_ANNDATA, how_to_pass
 from miue.common.errors import DataError, not_a_folder
 from miue.common.folder_kinds import KEPT, STORE, kind_of
+from miue.io.layouts.encoders import EncodersLayout
 from miue.io.layouts.files import FilesLayout
 from miue.io.layouts.images import ImagesLayout
 from miue.io.layouts.layout import Layout
@@ -21,6 +22,19 @@ __all__ = ["LAYOUTS", "FilesLayout", "Layout", "StoreLayout", "TableLayout", "fi
 
 
 def find_layout(path: Path, settings: LoadSettings, *, progress: bool = False) -> Layout:
+    """Return the bags at a path, with those of further encoders where settings name their places.
+
+    Raises:
+        DataError, StorageError, ConfigError: as ``_find_one`` does, or a place twice.
+    """
+    if not settings.more_features:
+        return _find_one(path, settings, progress)
+    alone = settings.model_copy(update={"more_features": (), "instance_shape": None})
+    layouts = [_find_one(one, alone, progress) for one in (path, *settings.more_features)]
+    return EncodersLayout(layouts, settings)
+
+
+def _find_one(path: Path, settings: LoadSettings, progress: bool) -> Layout:
     """Return the bags at a path in the first layout that matches.
 
     Raises:

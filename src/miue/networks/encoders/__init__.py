@@ -6,7 +6,7 @@ from miue.common.parts import ENCODERS as _ENCODERS
 from miue.common.registry import Registry
 from miue.networks.encoders.base import Encoder
 from miue.networks.encoders.images import AlexNet, CompactCNN, LeNet
-from miue.networks.encoders.vectors import MLP, Identity
+from miue.networks.encoders.vectors import MLP, Columns, Identity
 
 ENCODERS: Registry[type[Encoder]] = _ENCODERS
 
@@ -22,4 +22,14 @@ def default_encoder(instance_shape: tuple[int, ...]) -> str:
     return "lenet" if min(instance_shape[:2]) >= LeNet.smallest_side else "compact"
 
 
-__all__ = ["ENCODERS", "MLP", "AlexNet", "CompactCNN", "Encoder", "Identity", "LeNet", "default_encoder"]
+__all__ = [
+    "ENCODERS",
+    "MLP",
+    "AlexNet",
+    "Columns",
+    "CompactCNN",
+    "Encoder",
+    "Identity",
+    "LeNet",
+    "default_encoder",
+]

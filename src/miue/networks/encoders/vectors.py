@@ -131,6 +131,43 @@ class Identity(Encoder):
         return instances
 
 
+class Columns(Encoder):
+    """An encoder of some of the features alone, such as those of one of several patch encoders.
+
+    Args:
+        encoder: of vectors of that width.
+        start: the first of its features.
+        stop: the one after the last.
+    """
+
+    def __init__(self, encoder: Encoder, start: int, stop: int) -> None:
+        super().__init__()
+        self.encoder, self.columns = encoder, slice(start, stop)
+        self.out_features = encoder.out_features
+
+    @property
+    def also_try(self) -> str:
+        """That of the encoder."""
+        return self.encoder.also_try
+
+    def learn_inputs(self, batches: Iterable[Tensor]) -> None:
+        """Learn statistics of these features."""
+        self.encoder.learn_inputs(batch[:, self.columns] for batch in batches)
+
+    def forward(self, instances: Float[Tensor, "N inputs"]) -> Float[Tensor, "N D"]:
+        """Return the features of each instance."""
+        features: Tensor = self.encoder(instances[:, self.columns])
+        return features
+
+    def until_dropout(self, instances: Float[Tensor, "N inputs"]) -> Shaped[Tensor, "N *inner"]:
+        """Return what the encoder computes before its first dropout layer."""
+        return self.encoder.until_dropout(instances[:, self.columns])
+
+    def from_dropout(self, values: Shaped[Tensor, "N *inner"]) -> Float[Tensor, "N D"]:
+        """Return the features of each instance from what ``until_dropout`` returned."""
+        return self.encoder.from_dropout(values)
+
+
 def check_vectors(encoder: Encoder, instance_shape: tuple[int, ...]) -> int:
     """Return the number of input features of an encoder of feature vectors.
 

@@ -54,6 +54,8 @@ def test_times_are_two_columns_or_a_structured_array() -> None:
     again = clone(model).fit(bags, structured)
     np.testing.assert_allclose(again.predict(bags), model.predict(bags))
     assert 0 <= model.score(bags, structured) <= 1
+    some = model.score(bags[::2], structured[::2])
+    assert model.score(bags, structured, np.arange(60) % 2 == 0) == pytest.approx(some)
     assert np.isnan(model.score(bags, np.stack([times, np.zeros(60)], 1)))
 
 

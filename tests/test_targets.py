@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,16 @@ from scipy.stats import norm
 from sklearn.metrics import cohen_kappa_score, r2_score
 
 import miue
-from miue.bags import BagBatch, BagDataset, Outcomes, Segments, merge_bags
+from miue.bags import BagBatch, BagDataset, Labels, OodFlags, Outcomes, Segments, merge_bags
 from miue.calibration import PredictionSetGoal
 from miue.calibration.prediction_sets import fit_prediction_sets
 from miue.common.errors import ConfigError, DataError
+from miue.distributions import Categorical
+from miue.evaluation.bootstrap import bootstrap_intervals
 from miue.io import make_folds
-from miue.targets import TARGETS, Ordinal, Regression, Survival, concordance
-from miue.targets.survival import UncensoredShare
+from miue.predictions import PredictionTable
+from miue.targets import TARGETS, IntervalTarget, Ordinal, Regression, Survival, Target, concordance
+from miue.targets.kaplan_meier import KaplanMeier
 
 PARTS = ("train", "validation", "test")
 QUICK: dict[str, Any] = {"progress": False, "settings": {"max_epochs": 3, "device": "cpu"}}
@@ -47,6 +51,25 @@ def times(seed: int = 0) -> BagDataset:
     return BagDataset.from_arrays(bags).with_outcomes(np.minimum(events, ends), events <= ends, task="survival")
 
 
+def made_table(p: np.ndarray, outcomes: Outcomes, target: IntervalTarget) -> PredictionTable:
+    """Return predictions of labeled bags."""
+    names, labels = np.array([f"b{n}" for n in range(len(p))], object), target.classes_of(outcomes.values)
+    return PredictionTable(
+        Categorical(torch.from_numpy(p)),
+        names,
+        Labels(labels, outcomes.known),
+        OodFlags.unknown(len(p)),
+        np.full(len(p), "", object),
+        outcomes=outcomes,
+        target=target,
+    )
+
+
+def plain(target: Target, p: np.ndarray, values: np.ndarray, observed: np.ndarray) -> dict[str, float]:
+    """Return the metrics of bags that count once each."""
+    return {name: float(of(np.ones((1, len(p))))[0]) for name, of in target.metrics(p, values, observed).items()}
+
+
 @pytest.fixture
 def p() -> np.ndarray:
     return np.random.default_rng(1).dirichlet(np.ones(4), 60)
@@ -54,7 +77,7 @@ def p() -> np.ndarray:
 
 def test_kappa_and_absolute_error_of_grades_are_those_of_the_median_grade(p: np.ndarray) -> None:
     labels = np.random.default_rng(2).integers(0, 4, 60)
-    found = Ordinal(grades=("a", "b", "c", "d")).metrics(p, labels.astype(float), np.ones(60, bool))
+    found = plain(Ordinal(grades=("a", "b", "c", "d")), p, labels.astype(float), np.ones(60, bool))
     median = np.array([next(k for k in range(4) if row[: k + 1].sum() >= 0.5) for row in p])
     assert found["kappa"] == pytest.approx(cohen_kappa_score(labels, median, weights="quadratic"))
     assert found["mae"] == pytest.approx(np.abs(labels - median).mean())
@@ -77,7 +100,7 @@ def test_a_number_is_the_mean_of_its_distribution_and_its_interval_has_the_state
         assert found["value"][row] == pytest.approx(mean)
         assert found["std"][row] ** 2 == pytest.approx(variance - mean**2)
     labels = values[:60]
-    assert target.metrics(p, labels, np.ones(60, bool))["r2"] == pytest.approx(r2_score(labels, found["value"]))
+    assert plain(target, p, labels, np.ones(60, bool))["r2"] == pytest.approx(r2_score(labels, found["value"]))
 
 
 def test_the_epistemic_deviation_of_a_dirichlet_is_that_of_the_mean_over_its_draws() -> None:
@@ -98,31 +121,103 @@ def test_concordance_counts_pairs_whose_order_is_known() -> None:
             if observed[i] and (values[j] > values[i] or (values[j] == values[i] and not observed[j])):
                 total += 1
                 right += (risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j])
-    assert concordance(risk, values, observed, np.ones(40)) == pytest.approx(right / total)
-    assert concordance(risk, values, np.zeros(40, bool), np.ones(40)) is None
+    assert concordance(risk, values, observed)(np.ones((1, 40)))[0] == pytest.approx(right / total)
+    assert np.isnan(concordance(risk, values, np.zeros(40, bool))(np.ones((1, 40)))[0])
 
 
 def test_the_share_that_is_not_censored_is_the_product_limit() -> None:
     values, observed = np.array([1.0, 2, 2, 3, 4]), np.array([True, False, True, False, True])
-    share = UncensoredShare(values, observed)  # at 2 three are at risk after the event, at 3 two
-    assert share(np.array([2.0, 3.0]), before=True).tolist() == pytest.approx([1, 2 / 3])
-    assert share(np.array([2.0, 3.5]), before=False).tolist() == pytest.approx([2 / 3, 1 / 3])
+    share = KaplanMeier(values, ~observed, np.ones((1, 5)), others_first=True)
+    # at 2 three are at risk after the event, at 3 two
+    assert share(np.array([2.0, 3.0]), before=True)[0].tolist() == pytest.approx([1, 2 / 3])
+    assert share(np.array([2.0, 3.5]))[0].tolist() == pytest.approx([2 / 3, 1 / 3])
+    free = KaplanMeier(values, observed, np.array([[1.0, 1, 1, 1, 1], [1, 0, 2, 0, 1]]))
+    assert free.at_risk.tolist() == [[5, 4, 1], [4, 3, 1]]
+    assert free(np.array([1.0, 2.0, 4.0]))[0].tolist() == pytest.approx([4 / 5, 3 / 5, 0])
+    assert free(np.array([1.0, 2.0, 4.0]))[1].tolist() == pytest.approx([3 / 4, 1 / 4, 0])
 
 
 def test_without_censoring_both_concordances_agree_and_the_brier_score_is_plain(p: np.ndarray) -> None:
     values = np.random.default_rng(5).exponential(2, 60)
     target = Survival.fit(values, np.ones(60, bool), 4)
-    found = target.metrics(p, values, np.ones(60, bool))
+    found = plain(target, p, values, np.ones(60, bool))
     assert found["c_index"] == pytest.approx(found["c_index_uno"])
     later = 1 - p.cumsum(1)[:, :-1]
-    plain = np.mean([((values >= edge) - later[:, k]) ** 2 for k, edge in enumerate(target.edges)])
-    assert found["integrated_brier"] == pytest.approx(plain)
+    expected = np.mean([((values >= edge) - later[:, k]) ** 2 for k, edge in enumerate(target.edges)])
+    assert found["integrated_brier"] == pytest.approx(expected)
+
+
+TARGET_OF: dict[str, Target] = {
+    "ordinal": Ordinal(grades=("a", "b", "c", "d")),
+    "regression": Regression.fit(np.arange(12.0), np.ones(12, bool), 4),
+    "survival": Survival(edges=(2.0, 5.0, 8.0)),
+}
+
+
+@pytest.mark.parametrize("kind", TARGET_OF)
+def test_a_bag_that_counts_twice_is_the_same_as_two_bags(kind: str, p: np.ndarray) -> None:
+    generator, target = np.random.default_rng(6), TARGET_OF[kind]
+    values = generator.integers(0, 4 if kind == "ordinal" else 12, 60).astype(float)
+    observed = generator.random(60) < (0.6 if kind == "survival" else 1.1)
+    weights = generator.integers(0, 3, (5, 60)).astype(float)
+    found = target.metrics(p, values, observed)
+    assert set(found) == set(target.own_metrics)
+    for name, of in found.items():
+        each = [np.repeat(np.arange(60), row.astype(int)) for row in weights]
+        drawn = [plain(target, p[rows], values[rows], observed[rows])[name] for rows in each]
+        np.testing.assert_allclose(of(weights), drawn, err_msg=name)
+
+
+def product_limit(values: np.ndarray, events: np.ndarray, until: float) -> float:
+    """Return the share without an event before a time, by its definition."""
+    share = 1.0
+    for time in sorted({float(one) for one, event in zip(values, events, strict=True) if event and one < until}):
+        share *= 1 - (events & (values == time)).sum() / (values >= time).sum()
+    return share
+
+
+def test_metrics_of_times_are_those_of_their_definitions(p: np.ndarray) -> None:
+    generator = np.random.default_rng(7)
+    values, observed = generator.permutation(60) + 1.0, generator.random(60) < 0.6  # no two alike
+    target = Survival(edges=(9.0, 25.0, 44.0))
+    found, risk = plain(target, p, values, observed), target.columns(p, None)["risk"]
+    free = {float(value): product_limit(values, ~observed, float(value)) for value in (*values, *target.edges)}
+    right = total = 0.0
+    for i, j in product(np.flatnonzero(observed), range(60)):
+        if values[j] > values[i]:
+            total += free[values[i]] ** -2
+            right += ((risk[i] > risk[j]) + (risk[i] == risk[j]) / 2) * free[values[i]] ** -2
+    assert found["c_index_uno"] == pytest.approx(right / total)
+    squares = []
+    for number, edge in enumerate(target.edges):
+        later = 1 - p[:, : number + 1].sum(1)
+        for value, event, s in zip(values, observed, later, strict=True):
+            squares.append((1 - s) ** 2 / free[edge] if value >= edge else event * s**2 / free[value])
+    assert found["integrated_brier"] == pytest.approx(np.mean(squares))
+    gap = p[:, :2].sum(1).mean() - (1 - product_limit(values, observed, 25.0))
+    assert found["calibration_gap"] == pytest.approx(gap)
+
+
+@pytest.mark.long
+def test_intervals_of_the_concordance_contain_it_nearly_as_often_as_stated() -> None:
+    hits = []
+    for seed in range(200):
+        generator = np.random.default_rng(seed)
+        risk = generator.normal(size=60)
+        events, ends = generator.exponential(np.exp(-risk)), generator.exponential(2, 60)
+        p = np.stack([norm.cdf(risk), 1 - norm.cdf(risk)], 1)
+        outcomes = Outcomes.of(np.minimum(events, ends), events <= ends)
+        table = made_table(p, outcomes, Survival(edges=(0.5,)))
+        interval = bootstrap_intervals(table, {}, resamples=200)["c_index"]
+        assert interval.low is not None and interval.high is not None
+        hits.append(interval.low <= 0.7331 <= interval.high)
+    assert np.mean(hits) > 0.9
 
 
 @pytest.mark.long
 def test_the_truth_has_the_best_brier_score_whatever_the_censoring() -> None:
     generator = np.random.default_rng(0)
-    scores: dict[float, list[float | None]] = {0.7: [], 1.0: [], 1.4: []}
+    scores: dict[float, list[float]] = {0.7: [], 1.0: [], 1.4: []}
     for _ in range(60):
         rate = generator.uniform(0.3, 2, 400)
         events, ends = generator.exponential(1 / rate), generator.exponential(1.5, 400)
@@ -131,8 +226,8 @@ def test_the_truth_has_the_best_brier_score_whatever_the_censoring() -> None:
         for factor, found in scores.items():
             later = np.exp(-factor * rate[:, None] * np.array(target.edges))
             p = -np.diff(np.hstack([np.ones((400, 1)), later, np.zeros((400, 1))]))
-            found.append(target.metrics(p, values, observed)["integrated_brier"])
-    means = {factor: np.mean([one or 0.0 for one in found]) for factor, found in scores.items()}
+            found.append(plain(target, p, values, observed)["integrated_brier"])
+    means = {factor: np.mean(found) for factor, found in scores.items()}
     assert min(means, key=means.get) == 1.0  # type: ignore[arg-type]
 
 
@@ -229,9 +324,9 @@ def test_times_with_and_without_events_are_learned_from(method: str) -> None:
     bags = times()
     settings = {"max_epochs": 40, "device": "cpu", "learning_rate": 1e-3, "validation_fraction": 0.0}
     model = miue.train(bags, method=method, progress=False, settings=settings)
-    found = model.predict(times(1)).bags.target_metrics()
-    assert (found["c_index"] or 0) > 0.7
-    assert set(found) == {"nll", "c_index", "c_index_uno", "integrated_brier"}
+    found = miue.evaluate(model.predict(times(1))).bags.metrics
+    assert (found["c_index"].value or 0) > 0.7
+    assert set(found) == set(Survival.own_metrics)
 
 
 def test_folds_keep_the_shares_of_events_and_of_low_and_high_numbers() -> None:

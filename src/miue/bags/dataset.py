@@ -21,7 +21,7 @@ from miue.bags.rows import plain_values
 from miue.common.errors import ConfigError, DataError, noting_when, unknown_name, wrong_type
 from miue.common.text import PrintsAsTable, ResultTable
 from miue.common.values import several
-from miue.targets import TARGETS, Target, intervals_for
+from miue.targets import TARGETS, IntervalTarget, Target, intervals_for
 
 if TYPE_CHECKING:
     import torch
@@ -408,14 +408,14 @@ class BagDataset(PrintsAsTable):
     @property
     def strata(self) -> Int64[np.ndarray, "B"]:
         """The group of each bag whose shares splits keep: its class, or what its target says of a number."""
-        if self.target is None or self.outcomes is None:
+        if not isinstance(self.target, IntervalTarget) or self.outcomes is None:
             return self.labels.values
         return self.target.strata(self.labels.values, self.outcomes.observed)
 
     @property
     def stratum_names(self) -> tuple[str, ...]:
         """What the groups of ``strata`` are called: classes by name or number."""
-        if self.target is None or self.outcomes is None:
+        if not isinstance(self.target, IntervalTarget) or self.outcomes is None:
             return names_or_numbers(self.class_names, self.num_classes)
         return self.target.stratum_names
 
@@ -544,11 +544,12 @@ class BagDataset(PrintsAsTable):
         if len(outcomes) != len(self):
             wanted, got = f"{len(self):,} numbers, one for each bag", f"{len(outcomes):,}"
             raise DataError(item="the outcomes", wanted=wanted, got=got, fix="pass None where a label is unknown")
-        if task not in TARGETS or not TARGETS[task].is_numeric:
-            raise unknown_name("task", task, [name for name, one in TARGETS.items() if one.is_numeric])
-        return replace(self, outcomes=outcomes).with_intervals(TARGETS[task], intervals)
+        kinds = {name: kind for name, kind in TARGETS.items() if issubclass(kind, IntervalTarget)}
+        if task not in kinds:
+            raise unknown_name("task", task, list(kinds))
+        return replace(self, outcomes=outcomes).with_intervals(kinds[task], intervals)
 
-    def with_intervals(self, kind: type[Target], intervals: int | None = None) -> BagDataset:
+    def with_intervals(self, kind: type[IntervalTarget], intervals: int | None = None) -> BagDataset:
         """Return these bags with a target that is fitted to their outcomes.
 
         Raises:
@@ -559,9 +560,19 @@ class BagDataset(PrintsAsTable):
         count = intervals or intervals_for(int(known.observed.sum()))
         return self.with_target(kind.fit(known.values, known.observed, count))
 
+    def with_own_intervals(self, intervals: int | None = None) -> BagDataset:
+        """Return these bags with intervals fitted to their labels alone; where labels are none, as they are.
+
+        Args:
+            intervals: how many; as many as before if None.
+        """
+        if not isinstance(self.target, IntervalTarget) or self.outcomes is None:
+            return self
+        return self.with_intervals(type(self.target), intervals or len(self.target.class_names))
+
     def with_target(self, target: Target) -> BagDataset:
         """Return these bags with labels of the classes of a target; bags without outcomes keep their classes."""
-        if not target.is_numeric or self.outcomes is None:
+        if not isinstance(target, IntervalTarget) or self.outcomes is None:
             return replace(self, target=target).with_classes(target.class_names)
         known = self.outcomes.known
         labels = Labels(np.where(known, target.classes_of(self.outcomes.values), 0), known)

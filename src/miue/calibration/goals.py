@@ -16,7 +16,7 @@ from miue.calibration.prediction_sets import PredictionSetGoal
 from miue.calibration.ranks import needed_for_rank
 from miue.common.errors import ConfigError, DataError
 from miue.settings import CalibrateSettings
-from miue.targets import Target
+from miue.targets import IntervalTarget, Target
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Goals:
             ConfigError: flags of instances by numbers, or nothing that has a meaning.
             DataError: times, some of which have no event.
         """
-        if target is None or not target.is_numeric:
+        if not isinstance(target, IntervalTarget):
             return self
         if target.has_censoring:
             wanted, fix = "labels that are classes, grades or numbers", "evaluate the predictions"

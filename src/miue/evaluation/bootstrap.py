@@ -113,7 +113,9 @@ def resample(
         step(len(weights))
     drawn = {name: np.concatenate(values) for name, values in parts.items()}
     detections = [values for name, values in drawn.items() if name.startswith("ood ")]
-    drawn["ue"] = np.mean([drawn["confidence"], *detections], axis=0) if detections else np.full(resamples, np.nan)
+    if "confidence" in drawn:
+        both = [drawn["confidence"], *detections]
+        drawn["ue"] = np.mean(both, axis=0) if detections else np.full(resamples, np.nan)
     return drawn
 
 

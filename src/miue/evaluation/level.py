@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int16, Int64
 
+from miue.bags import Outcomes
 from miue.calibration import PREFERRED_MEASURES, PREFERRED_SCORES
 from miue.distributions import Dirichlet
 from miue.evaluation.class_metrics import METRICS, mean_confidence, overconfidence, recall
@@ -26,6 +27,7 @@ from miue.evaluation.metrics import (
 )
 from miue.evaluation.ranking import Ranking, class_auroc, ranked_auroc, ranked_risk_coverage
 from miue.predictions import PredictionTable
+from miue.targets import Weighted
 
 CORRECTNESS = ("correct", "misclassified")
 DISTRIBUTION = ("in-distribution", "out-of-distribution")
@@ -249,11 +251,7 @@ def evaluate_level(
         for name, metric in class_metrics.items()
     }
     recall_by_class = {str(number): of_classes.pop(f"{RECALL}{number}") for number in range(len(items.confusion))}
-    target = table.head.target
-    of_target = {
-        name: Metric.undefined(UNDEFINED) if value is None else Metric(value)
-        for name, value in table.head.target_metrics().items()
-    }
+    own = _target_metrics(table, items, Owners.one(len(items.labels)))
     of_classes["ue"] = (
         Metric.mean_of([confidence.auroc, *(one.auroc for one in detection.values())])
         if detection
@@ -264,7 +262,8 @@ def evaluate_level(
         len(items.labels),
         int(items.is_in.sum()),
         int(items.is_out.sum()),
-        {name: of_classes[name] for name in METRICS if target is None or name in target.class_metrics} | of_target,
+        {name: of_classes[name] for name in _of_classes(table)}
+        | {name: metric.plain for name, metric in own.items()},
         recall_by_class,
         items.confusion,
         confidence_measure,
@@ -292,6 +291,8 @@ class ResampledLevel:
         self._metrics = _class_metrics(table, items, of_judged)
         self._metrics["mean_confidence"] = mean_confidence(items.results, of_judged)
         self._metrics["overconfidence"] = overconfidence(items.results, of_judged)
+        self._of_classes = _of_classes(table)
+        self._of_target = _target_metrics(table, items, of_judged)
 
     @property
     def measures(self) -> set[str]:
@@ -315,14 +316,39 @@ class ResampledLevel:
         """Return those of ``METRICS`` but "ue", which others make up, mean_confidence, overconfidence, and others.
 
         These are "recall NUMBER" of each class, and of what was added confidence and "ood SET" by the paper's
-        measures, "errors" by ``error_measure`` and "detection SET" by ``detection_score``.
+        measures, "errors" by ``error_measure`` and "detection SET" by ``detection_score``; last, those of the
+        target. Where labels are numbers, those that have no meaning are left out.
         """
-        named = [name for name in METRICS if name != "ue"]
-        further = ["mean_confidence", "overconfidence", "confidence"]
-        order = ["ood", "detection"]
-        sets = [f"{prefix} {name}" for name in self._items.ood_sets for prefix in order]
+        named = [name for name in self._of_classes if name != "ue"]
         recalls = [name for name in self._metrics if name.startswith(RECALL)]
-        return {name: self._metrics[name] for name in [*named, *further, *recalls, "errors", *sets]}
+        further = ["mean_confidence", "overconfidence", "confidence", *recalls, "errors"]
+        sets = [f"{prefix} {name}" for name in self._items.ood_sets for prefix in ("ood", "detection")]
+        shown = [*named, *(further if "accuracy" in named else ()), *sets]
+        return {name: self._metrics[name] for name in shown} | self._of_target
+
+
+def _of_classes(table: PredictionTable) -> list[str]:
+    """Return those of ``METRICS`` that have a meaning for the labels."""
+    target = table.head.target
+    return [name for name in METRICS if target is None or name in target.class_metrics]
+
+
+def _target_metrics(table: PredictionTable, items: Items, owners: Owners) -> dict[str, WeightedMetric]:
+    """Return the own metrics of the target of judged items, which belong to these owners."""
+    target, outcomes = table.head.target, table.head.outcomes
+    if target is None or not len(items.labels):
+        return {}
+    known = Outcomes.of(items.labels) if outcomes is None else outcomes[items.judged]
+    probabilities = np.concatenate([one.probabilities.numpy() for one in table.distributions()])[items.judged]
+    found = {}
+    for name, of_items in target.metrics(probabilities, known.values, known.observed).items():
+        metric = WeightedMetric(partial(_of_owners, of_items, owners), owners.count)
+        found[name] = replace(metric, reason="" if np.isfinite(metric.plain.value or 0) else UNDEFINED)
+    return found
+
+
+def _of_owners(of_items: Weighted, owners: Owners, weights: Int64[np.ndarray, "draws owners"]) -> np.ndarray:
+    return of_items(weights[:, owners.index].astype(np.float64))
 
 
 def default_metrics(table: PredictionTable, owners: Owners) -> dict[str, WeightedMetric]:

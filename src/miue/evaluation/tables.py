@@ -16,7 +16,7 @@ from miue.evaluation.instances import FLAG_TITLES, FLAGS_IN_PERCENT, FROC_TITLES
 from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import Metric, Separation
 from miue.predictions import HIGH, MEAN, distance_of
-from miue.targets import TARGET_TITLES
+from miue.targets import OWN_METRICS
 
 if TYPE_CHECKING:
     from miue.evaluation.decisions import GroupEvaluation
@@ -236,7 +236,9 @@ def _metrics(
 
 def _title(name: str) -> str:
     """Return the title of a metric that is none of classes: of a target, or of a user by its name."""
-    return METRICS[name].title if name in METRICS else TARGET_TITLES.get(name, name)
+    if name in METRICS:
+        return METRICS[name].title
+    return OWN_METRICS[name].title if name in OWN_METRICS else name
 
 
 def _recall_titles(classes: Sequence[str]) -> list[str]:

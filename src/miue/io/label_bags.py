@@ -26,7 +26,7 @@ from miue.io.layouts.table import named_id_column
 from miue.io.loaded import LeftOut, LoadedBags, counts_of_classes, refuse_or_skip
 from miue.io.splits import Splits
 from miue.settings import LoadSettings
-from miue.targets import TARGETS, Ordinal, Target
+from miue.targets import TARGETS, IntervalTarget, Ordinal, Target
 
 SLIDE = "slide"
 """What a bag is of where it is of nothing else."""
@@ -91,8 +91,7 @@ def _merged(
     alike = named.subset([row for row, name in enumerate(named.ids) if owners[name] not in differ])
     refuse_or_skip(where, len(alike), bad, skip_bad=given.skip_bad)
     merged = merge_bags(alike, [owners[name] for name in alike.ids], per=per)
-    if merged.outcomes is not None and merged.target is not None:
-        merged = merged.with_intervals(type(merged.target), given.intervals)
+    merged = merged.with_own_intervals(given.intervals)
     note = f"one bag per {per}: {plural(len(alike), 'bag')} became {len(merged):,}"
     return replace(loaded, bags=merged, left_out=(*loaded.left_out, *bad), notes=(*loaded.notes, note))
 
@@ -143,7 +142,7 @@ def _of_classes(kind: type[Target], names: tuple[str, ...]) -> Target:
     Raises:
         ConfigError: labels have to be numbers, or there are none.
     """
-    if kind.is_numeric or not names:
+    if issubclass(kind, IntervalTarget) or not names:
         item, fix = f"task {kind.__name__.lower()!r}", "pass labels, and name the column of the label"
         raise ConfigError(item=item, wanted="a table of labels beside the bags", got="none", fix=fix)
     return Ordinal(grades=names)
@@ -155,18 +154,17 @@ def _joined(
     """Return bags with what the table says of them, and of each the cell that names the bag it becomes part of."""
     row_of, left_out, by_patient = _match(table, ids, str(found.path))
     kind, classes = TARGETS.get(given.task), given.classes
-    names: tuple[str, ...] = ()
-    if kind is None or not kind.is_numeric:
+    if kind is not None and issubclass(kind, IntervalTarget):
+        loaded = found.open(list(row_of), left_out, ())
+        rows = [row_of[name] for name in loaded.bags.ids]
+        bags = replace(loaded.bags, outcomes=_outcomes(table, rows, kind)).with_intervals(kind, given.intervals)
+    else:
         table = replace(table, labels=by_their_names(known_labels(table.labels, table.source, classes), classes))
         names = table.class_names(classes)
-    loaded = found.open(list(row_of), left_out, names)
-    bags = loaded.bags
-    rows = [row_of[name] for name in bags.ids]
-    if kind is not None and kind.is_numeric:
-        bags = replace(bags, outcomes=_outcomes(table, rows, kind)).with_intervals(kind, given.intervals)
-    else:
+        loaded = found.open(list(row_of), left_out, names)
+        rows = [row_of[name] for name in loaded.bags.ids]
         labels = read_classes([table.labels[row] for row in rows], table.source, "label", names)
-        bags = replace(bags, labels=labels, class_names=names)
+        bags = replace(loaded.bags, labels=labels, class_names=names)
     patients = tuple(
         table.patients[row] if by_patient or table.patients[row] != table.ids[row] else name
         for name, row in zip(bags.ids, rows, strict=True)
@@ -190,7 +188,7 @@ def _joined(
     return labeled, owners
 
 
-def _outcomes(table: LabelTable, rows: Sequence[int], kind: type[Target]) -> Outcomes:
+def _outcomes(table: LabelTable, rows: Sequence[int], kind: type[IntervalTarget]) -> Outcomes:
     """Return the numbers that are the labels in some rows.
 
     Raises:

@@ -56,6 +56,7 @@ from miue.predictions import (
     ValidationQuantiles,
 )
 from miue.scores import FeatureDistance
+from miue.targets import IntervalTarget
 
 if TYPE_CHECKING:
     from miue.evaluation import Evaluation
@@ -256,8 +257,8 @@ class Model(PrintsAsTable):
         bags, read = PredictionTable.concatenate(tables), ErrorInputs.concatenate(parts)
         said: dict[str, Any] = {}
         target = self.contract.target
-        is_class = target is None or not target.is_numeric
-        has_labels = target is None or not target.has_censoring
+        is_class = not isinstance(target, IntervalTarget)
+        has_labels = not isinstance(target, IntervalTarget) or not target.has_censoring
         if has_labels and without.settings.get("temperature_scaling") and self.method.takes_temperature:
             said["temperature"] = fit_temperature(bags)
         errors: ErrorModel | None = None

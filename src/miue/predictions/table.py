@@ -131,17 +131,6 @@ class PredictionTable(PrintsAsTable):
         concentration = found.alpha.sum(1).numpy() if isinstance(found, Dirichlet) else None
         return self.target.columns(self.probabilities, concentration)
 
-    def target_metrics(self) -> dict[str, float | None]:
-        """Return how good the predictions of labeled items are by the metrics of their target, None if undefined.
-
-        Nothing where labels are classes, or no item has a label.
-        """
-        rows = np.flatnonzero(self.judged)
-        if self.target is None or not len(rows):
-            return {}
-        known = Outcomes.of(self.labels.values[rows]) if self.outcomes is None else self.outcomes[rows]
-        return self.target.metrics(self.probabilities[rows], known.values, known.observed)
-
     def uncertainties(self) -> dict[str, Float64[np.ndarray, "n"]]:
         """Return every measure and extra score by name, higher where less certain."""
         return {name: self.uncertainty(name) for name in self.uncertainty_names}

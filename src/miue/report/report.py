@@ -83,7 +83,7 @@ def write_report(
     """
     sources = _check_sources(sources)
     for _, one in sources:
-        if (target := one.bags.target) is not None and target.is_numeric:
+        if (target := one.bags.target) is not None and one.bags.outcomes is not None:
             wanted, fix = "labels that are classes or grades", "evaluate the predictions"
             raise DataError(item="a report", wanted=wanted, got=target.kind, fix=fix)
     if store is not None:

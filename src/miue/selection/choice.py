@@ -155,7 +155,7 @@ def choose(
         StorageError: another process writes ``out``, or it cannot be written.
     """
     check_dataset(bags)
-    if bags.target is not None and bags.target.has_censoring:
+    if bags.target is not None and "nll" in bags.target.own_metrics:  # a likelihood that is not of classes
         wanted, fix = "classes, grades or numbers", "compare two cross-validations by their C-index"
         raise DataError(item="the labels to choose by", wanted=wanted, got=bags.target.kind, fix=fix)
     if folds < FEWEST_FOLDS:

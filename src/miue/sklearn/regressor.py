@@ -140,11 +140,13 @@ class MILSurvivalEstimator(MILUncertaintyRegressor):
         return self.predict_columns(X, bag_ids=bag_ids)["risk"]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, bag_ids: Any = None) -> float:
-        """Return Harrell's concordance over bags, NaN where no two can be compared; ``y`` as ``fit`` takes it."""
+        """Return Harrell's concordance over bags, NaN where no two can be compared; arguments as in regression."""
         risk, rows = self.predict(X, bag_ids=bag_ids), None if bag_ids is None else GroupedRows.of(bag_ids)
         times, events = (of_bags(part, rows, len(risk)) for part in self._labels(y))
-        found = concordance(risk, times, events, np.ones(len(times)))
-        return float("nan") if found is None else found
+        weights = np.ones(len(risk))
+        if sample_weight is not None:
+            weights = of_bags(np.asarray(sample_weight, np.float64), rows, len(risk))
+        return float(concordance(risk, times, events)(weights[None])[0])
 
 
 def _numbers(y: Any) -> Float64[np.ndarray, "*n"]:

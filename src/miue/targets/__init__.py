@@ -6,25 +6,30 @@ from typing import Annotated
 
 from pydantic import Field
 
-from miue.targets.base import Target, intervals_for
+from miue.targets.base import MetricName, Target, Weighted
+from miue.targets.intervals import IntervalTarget, intervals_for
+from miue.targets.kaplan_meier import concordance
 from miue.targets.ordinal import Ordinal
 from miue.targets.regression import Regression
-from miue.targets.survival import Survival, concordance
+from miue.targets.survival import Survival
 
 TARGETS: dict[str, type[Target]] = {"ordinal": Ordinal, "regression": Regression, "survival": Survival}
 """Each target by its name. A new target is one file and one line here, and one in ``AnyTarget``."""
-TARGET_TITLES = {name: title for kind in TARGETS.values() for name, title in kind.titles.items()}
+OWN_METRICS = {name: one for kind in TARGETS.values() for name, one in kind.own_metrics.items()}
 """What tables call the metrics of targets."""
 AnyTarget = Annotated[Ordinal | Regression | Survival, Field(discriminator="kind")]
 
 __all__ = [
+    "OWN_METRICS",
     "TARGETS",
-    "TARGET_TITLES",
     "AnyTarget",
+    "IntervalTarget",
+    "MetricName",
     "Ordinal",
     "Regression",
     "Survival",
     "Target",
+    "Weighted",
     "concordance",
     "intervals_for",
 ]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from miue.common.errors import ConfigError
-from miue.targets.base import Probabilities, Target
+from miue.targets.base import MetricName, Probabilities, Target, Weighted, ratio, weighted_mean
 
 
 class Ordinal(Target):
@@ -22,32 +22,21 @@ class Ordinal(Target):
 
     kind: Literal["ordinal"] = "ordinal"
     grades: tuple[str, ...]
-    is_numeric: ClassVar[bool] = False
-    titles: ClassVar[dict[str, str]] = {"kappa": "Quadratic kappa", "mae": "Mean absolute error"}
     class_metrics: ClassVar[tuple[str, ...]] = (
         *("accuracy", "auroc", "balanced_accuracy", "ece", "brier", "nll", "aurc", "ue"),
     )
-
-    @classmethod
-    def fit(cls, values: Float64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"], classes: int) -> Ordinal:
-        """Raise: grades are named, not fitted."""
-        raise ConfigError(item="task 'ordinal'", wanted="classes in order", got="numbers", fix="name the classes")
+    own_metrics: ClassVar[Mapping[str, MetricName]] = {
+        "kappa": MetricName(
+            "Quadratic kappa",
+            "agreement of the median grade with the label, an error by two grades counting four times",
+            "higher",
+            chance=0.0,
+        ),
+        "mae": MetricName("Mean absolute error", "mean distance of the prediction from the label", "lower"),
+    }
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The grades."""
-        return self.grades
-
-    def classes_of(self, values: Float64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
-        """Return the numbers of the grades."""
-        return values.astype(np.int64)
-
-    def strata(self, classes: Int64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
-        """Return the grades."""
-        return classes
-
-    @property
-    def stratum_names(self) -> tuple[str, ...]:
         """The grades."""
         return self.grades
 
@@ -62,15 +51,21 @@ class Ordinal(Target):
 
     def metrics(
         self, probabilities: Probabilities, values: Float64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]
-    ) -> dict[str, float | None]:
+    ) -> dict[str, Weighted]:
         """Return the mean absolute error in grades, and the quadratically weighted kappa of the median grade.
 
         Reference: Cohen 1968, "Weighted kappa".
         """
-        predicted, labels = median_class(probabilities), values.astype(np.int64)
-        squared = (np.subtract.outer(labels, predicted) ** 2).mean()  # as if predictions were drawn at random
-        kappa = 1 - float(((labels - predicted) ** 2).mean()) / float(squared) if squared > 0 else None
-        return {"kappa": kappa, "mae": float(np.abs(labels - predicted).mean())}
+        predicted = median_class(probabilities).astype(np.float64)
+        label, grade, label_squares, grade_squares, squares = (
+            weighted_mean(one) for one in (values, predicted, values**2, predicted**2, (values - predicted) ** 2)
+        )
+
+        def kappa(weights: Float64[np.ndarray, "draws n"]) -> Float64[np.ndarray, "draws"]:
+            by_chance = label_squares(weights) - 2 * label(weights) * grade(weights) + grade_squares(weights)
+            return 1 - ratio(squares(weights), by_chance)
+
+        return {"kappa": kappa, "mae": weighted_mean(np.abs(values - predicted))}
 
 
 def median_class(probabilities: Probabilities) -> Int64[np.ndarray, "n"]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float64
 
 from miue.common.errors import DataError
 from miue.common.text import plural
-from miue.targets.base import Probabilities, Target, inner_edges, interval_names
+from miue.targets.base import MetricName, Probabilities, Weighted, ratio, weighted_mean
+from miue.targets.intervals import IntervalTarget, inner_edges
 
 INTERVAL = 0.9
 """Probability of the interval that is written and evaluated."""
+ROUNDING = 1e-12  # of a variance, as a part of the largest square
 
 
-class Regression(Target):
+class Regression(IntervalTarget):
     """A number, predicted as a distribution over intervals: every method, network and measure of classes serves.
 
     The mean over an interval's training labels stands for it. Of a Dirichlet, the variance of the mean is
@@ -24,24 +27,29 @@ class Regression(Target):
     Reference: Imani & White 2018, "Improving Regression Performance with Distributional Losses".
 
     Attributes:
-        edges: between the intervals.
         means: of the training labels in each interval.
         variances: of the training labels in each interval.
         low, high: least and highest training label.
     """
 
     kind: Literal["regression"] = "regression"
-    edges: tuple[float, ...]
     means: tuple[float, ...]
     variances: tuple[float, ...]
     low: float
     high: float
-    titles: ClassVar[dict[str, str]] = {
-        "mae": "Mean absolute error",
-        "rmse": "Root mean squared error",
-        "r2": "R²",
-        "coverage": "Coverage of the 90 % interval",
-        "width": "Width of the 90 % interval",
+    class_metrics: ClassVar[tuple[str, ...]] = ("nll",)
+    own_metrics: ClassVar[Mapping[str, MetricName]] = {
+        "mae": MetricName("Mean absolute error", "mean distance of the prediction from the label", "lower"),
+        "rmse": MetricName("Root mean squared error", "root of the mean squared distance from the label", "lower"),
+        "r2": MetricName("R²", "share of the labels' variance that predictions explain", "higher", chance=0.0),
+        "coverage": MetricName(
+            "Coverage of the 90 % interval", "share of labels in the interval that the model states", ""
+        ),
+        "width": MetricName(
+            "Width of the 90 % interval",
+            "mean width; of two intervals that cover as much, the narrower is better",
+            "",
+        ),
     }
 
     @classmethod
@@ -62,15 +70,6 @@ class Regression(Target):
             low=float(values.min()),
             high=float(values.max()),
         )
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The intervals."""
-        return interval_names(self.edges)
-
-    def classes_of(self, values: Float64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
-        """Return the interval of each number; those outside the training labels are in the first or the last."""
-        return np.searchsorted(self.edges, values, side="right").astype(np.int64)
 
     def columns(
         self, probabilities: Probabilities, concentration: Float64[np.ndarray, "n"] | None
@@ -100,15 +99,21 @@ class Regression(Target):
 
     def metrics(
         self, probabilities: Probabilities, values: Float64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]
-    ) -> dict[str, float | None]:
+    ) -> dict[str, Weighted]:
         """Return MAE and RMSE of the mean, R², and share of labels in the 90 % interval with its mean width."""
         found = self.columns(probabilities, None)
-        errors = values - found["value"]
-        spread = float(((values - values.mean()) ** 2).mean())
+        errors, away = values - found["value"], values - values.mean()
+        squares, mean, mean_square = map(weighted_mean, (errors**2, away, away**2))
+
+        def explained(weights: Float64[np.ndarray, "draws n"]) -> Float64[np.ndarray, "draws"]:
+            spread = mean_square(weights) - mean(weights) ** 2
+            return 1 - ratio(squares(weights), np.where(spread > ROUNDING * (away**2).max(), spread, 0.0))
+
+        inside = (found["low"] <= values) & (values <= found["high"])
         return {
-            "mae": float(np.abs(errors).mean()),
-            "rmse": float(np.sqrt((errors**2).mean())),
-            "r2": 1 - float((errors**2).mean()) / spread if spread > 0 else None,
-            "coverage": float(((found["low"] <= values) & (values <= found["high"])).mean()),
-            "width": float((found["high"] - found["low"]).mean()),
+            "mae": weighted_mean(np.abs(errors)),
+            "rmse": lambda weights: np.sqrt(squares(weights)),
+            "r2": explained,
+            "coverage": weighted_mean(inside.astype(np.float64)),
+            "width": weighted_mean(found["high"] - found["low"]),
         }

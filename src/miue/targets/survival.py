@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -9,30 +10,41 @@ from jaxtyping import Bool, Float64, Int64
 
 from miue.common.errors import DataError
 from miue.common.text import plural
-from miue.targets.base import Probabilities, Target, inner_edges, interval_names
+from miue.targets.base import MetricName, Probabilities, Weighted, ratio, weighted_mean
+from miue.targets.intervals import IntervalTarget, inner_edges
+from miue.targets.kaplan_meier import KaplanMeier, concordance
 
 FEWEST_EVENTS = 2
 
 
-class Survival(Target):
+class Survival(IntervalTarget):
     """A time until an event, predicted as a distribution over intervals of equal shares of the events in training.
 
     A bag without an event is known to be of its interval or a later one: its likelihood is their probability.
 
     Reference: Kvamme & Borgan 2021, "Continuous and discrete-time survival prediction with neural networks".
-
-    Attributes:
-        edges: between the intervals; the last interval has no end.
     """
 
     kind: Literal["survival"] = "survival"
-    edges: tuple[float, ...]
     has_censoring: ClassVar[bool] = True
     class_metrics: ClassVar[tuple[str, ...]] = ()
-    titles: ClassVar[dict[str, str]] = {
-        "c_index": "C-index (Harrell)",
-        "c_index_uno": "C-index (Uno)",
-        "integrated_brier": "Integrated Brier score",
+    own_metrics: ClassVar[Mapping[str, MetricName]] = {
+        "nll": MetricName("NLL", "negative log-likelihood of event or censoring, in nats", "lower"),
+        "c_index": MetricName(
+            "C-index (Harrell)", "share of comparable pairs whose earlier event has the higher risk", "higher", 0.5
+        ),
+        "c_index_uno": MetricName(
+            "C-index (Uno)", "the same, as if no time were censored before its event", "higher", 0.5
+        ),
+        "integrated_brier": MetricName(
+            "Integrated Brier score", "squared error of the predicted survival, mean over the edges", "lower"
+        ),
+        "calibration_gap": MetricName(
+            "Predicted − observed events",
+            "mean predicted probability of an event before the middle edge, minus the observed one (Kaplan and "
+            "Meier's); closer to 0 is better",
+            "",
+        ),
     }
 
     @classmethod
@@ -48,15 +60,6 @@ class Survival(Target):
             wanted = "events at two times or more to learn from"
             raise DataError(item="the events", wanted=wanted, got=got, fix="check the event column: 1 is an event")
         return cls(edges=edges)
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The intervals of time."""
-        return interval_names(self.edges)
-
-    def classes_of(self, values: Float64[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
-        """Return the interval of each time."""
-        return np.searchsorted(self.edges, values, side="right").astype(np.int64)
 
     def strata(self, classes: Int64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
         """Return 1 for an event, 0 for the end of observation."""
@@ -87,81 +90,44 @@ class Survival(Target):
 
     def metrics(
         self, probabilities: Probabilities, values: Float64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]
-    ) -> dict[str, float | None]:
-        """Return NLL, the concordance of the risk, and the Brier score of survival, averaged over the edges.
+    ) -> dict[str, Weighted]:
+        """Return NLL, the concordance of the risk, the Brier score of survival, and its calibration.
 
-        Pairs and squares are weighted by the inverse probability not to be censored, by Kaplan and Meier's
-        estimate on the same bags.
+        The Brier score is the mean over the edges. Its squares and Uno's pairs are weighted by the inverse
+        probability not to be censored, by Kaplan and Meier's estimate on the same bags.
 
         Reference: Harrell et al. 1982; Uno et al. 2011; Graf et al. 1999.
         """
-        risk, seen = self.risk(probabilities), UncensoredShare(values, observed)
-        weights = 1 / seen(values, before=True) ** 2
+        risk, edges = self.risk(probabilities), np.array(self.edges)
         survival = 1 - probabilities.cumsum(1)[:, :-1]
-        scores = []
-        for edge, p in zip(self.edges, survival.T, strict=True):
-            event, later = observed & (values < edge), values >= edge
-            of_event = np.where(event, 1 / seen(values, before=True), 0.0)
-            of_later = later / seen(np.array([edge]), before=True)
-            scores.append(float((of_event * p**2 + of_later * (1 - p) ** 2).mean()))
-        rows, classes = np.arange(len(values)), self.classes_of(values)
+        early = observed[:, None] & (values[:, None] < edges)
+        of_event, of_later = (early * survival**2).sum(1), (values[:, None] >= edges) * (1 - survival) ** 2
+
+        def uncensored(weights: Float64[np.ndarray, "draws n"]) -> KaplanMeier:
+            return KaplanMeier(values, ~observed, weights, others_first=True)
+
+        def brier(weights: Float64[np.ndarray, "draws n"]) -> Float64[np.ndarray, "draws"]:
+            share = uncensored(weights)
+            squares = (weights / share.positive(values)) @ of_event
+            squares += ((weights @ of_later) / share.positive(edges)).sum(1)
+            return ratio(squares, weights.sum(1)) / len(edges)
+
+        rows, classes, middle = np.arange(len(values)), self.classes_of(values), len(edges) // 2
         later = probabilities[:, ::-1].cumsum(1)[:, ::-1]
         known = np.where(observed, probabilities[rows, classes], later[rows, classes])
+        predicted = weighted_mean(1 - survival[:, middle])
+
+        def gap(weights: Float64[np.ndarray, "draws n"]) -> Float64[np.ndarray, "draws"]:
+            free = KaplanMeier(values, observed, weights)(edges[[middle]], before=True)[:, 0]
+            return predicted(weights) - (1 - free)
+
         return {
-            "nll": float(-np.log(known).mean()) if (known > 0).all() else None,
-            "c_index": concordance(risk, values, observed, np.ones(len(values))),
-            "c_index_uno": concordance(risk, values, observed, weights),
-            "integrated_brier": float(np.mean(scores)),
+            "nll": weighted_mean(-np.log(np.where(known > 0, known, np.nan))),
+            "c_index": concordance(risk, values, observed),
+            "c_index_uno": concordance(risk, values, observed, lambda w: uncensored(w).positive(values) ** -2),
+            "integrated_brier": brier,
+            "calibration_gap": gap,
         }
-
-
-class UncensoredShare:
-    """Kaplan and Meier's estimate of the probability not to be censored until a time.
-
-    Args:
-        values: times.
-        observed: whether the event was seen, and not the end of observation.
-    """
-
-    def __init__(self, values: Float64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]) -> None:
-        self.times = np.unique(values[~observed])
-        at_risk = np.array([(values >= time).sum() - (observed & (values == time)).sum() for time in self.times])
-        ends = np.array([(~observed & (values == time)).sum() for time in self.times])
-        self.share = np.concatenate([[1.0], np.cumprod(1 - ends / np.maximum(at_risk, 1))])
-
-    def __call__(self, times: Float64[np.ndarray, "m"], *, before: bool) -> Float64[np.ndarray, "m"]:
-        """Return the probability up to some times, or right before them; never 0, where nothing is known."""
-        found = self.share[np.searchsorted(self.times, times, side="left" if before else "right")]
-        positive = self.share[self.share > 0].min()
-        return np.where(found > 0, found, positive)
-
-
-def concordance(
-    risk: Float64[np.ndarray, "n"],
-    values: Float64[np.ndarray, "n"],
-    observed: Bool[np.ndarray, "n"],
-    weights: Float64[np.ndarray, "n"],
-) -> float | None:
-    """Return the share of pairs whose earlier event has the higher risk; equal risks count one half.
-
-    A pair is an event and a bag that was observed for longer, or until the same time without an event.
-
-    Args:
-        risk: higher where an event is expected earlier.
-        values: times.
-        observed: false where a time is a lower bound.
-        weights: of the earlier bag of each pair.
-
-    >>> concordance(np.array([3.0, 2, 1]), np.array([1.0, 2, 3]), np.array([True, False, True]), np.ones(3))
-    1.0
-    """
-    right = total = 0.0
-    for number in np.flatnonzero(observed):
-        later = (values > values[number]) | ((values == values[number]) & ~observed)
-        total += weights[number] * later.sum()
-        higher = risk[number] > risk[later]
-        right += weights[number] * (higher.sum() + (risk[number] == risk[later]).sum() / 2)
-    return float(right / total) if total else None
 
 
 def interpolated(

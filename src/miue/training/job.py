@@ -89,12 +89,10 @@ class Job:
     @cached_property
     def _sets(self) -> tuple[BagDataset, BagDataset]:
         train, held_out = training_sets(self.bags, self.held_out, self.recipe.training_config(self.bags))
-        kind = self.bags.target
-        if kind is None or not kind.is_numeric:
-            return train, held_out
-        fitted = train.with_intervals(type(kind), len(kind.class_names))  # of bags that are learned from alone
-        assert fitted.target is not None
-        return fitted, fitted if held_out is train else held_out.with_target(fitted.target)
+        fitted = train.with_own_intervals()  # of bags that are learned from alone
+        if held_out is train:
+            return fitted, fitted
+        return fitted, held_out if fitted.target is None else held_out.with_target(fitted.target)
 
     @property
     def train(self) -> BagDataset:
@@ -114,10 +112,8 @@ class Job:
     @cached_property
     def model_config(self) -> ModelConfig:
         """What the model is made of."""
-        kind = self.bags.target
-        is_numeric = kind is not None and kind.is_numeric
         shape, encoders = self.bags.instance_shape, tuple(self.bags.encoders.values())
-        return self.recipe.model_config(shape, encoders=encoders, has_background=not is_numeric)
+        return self.recipe.model_config(shape, encoders=encoders, has_background=self.bags.outcomes is None)
 
     @cached_property
     def training_config(self) -> TrainingConfig:

@@ -39,6 +39,7 @@ COMMANDS = (
     ("calibrate",),
     ("decide",),
     ("worklist",),
+    ("view",),
     ("monitor",),
     ("evaluate",),
     ("report",),

@@ -23,7 +23,7 @@ others = sorted({name.split("/")[0] for name in names} - {"miue"})
 assert len(others) == 1 and others[0].endswith(".dist-info"), f"the wheel holds more than the package: {others}"
 assert "miue/py.typed" in names and any(name.endswith("licenses/LICENSE") for name in names)
 metadata = message_from_bytes(zipfile.ZipFile(wheel).read(f"{others[0]}/METADATA"))
-assert metadata["License-Expression"] == "Apache-2.0", metadata["License-Expression"]
+assert metadata["License-Expression"] == "Apache-2.0 AND BSD-3-Clause", metadata["License-Expression"]
 assert not [extra for extra in metadata.get_all("Provides-Extra") if extra in ("test", "lint", "docs", "dev")]
 kept = {"/".join(name.split("/")[1:]) for name in tarfile.open(sdist).getnames()}
 missing = {"README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "tests/conftest.py", "constraints.txt"} - kept

@@ -57,6 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sklearn": {"common", "settings", "targets", "bags", "predictions", "model", "training"},
     "pathology": {"common", "bags", "distributions", "predictions", "calibration", "io"},
     "report": {"common", "bags", "distributions", "predictions", "calibration", "evaluation"},
+    "view": {"common", "settings", "targets", "bags", "predictions", "calibration", "io", "pathology"},
 }
 """Each package and those that it may import, in the order of docs/architecture.md; cli may import all of them."""
 
@@ -66,7 +67,7 @@ LIGHT = ("distributions", "predictions", "calibration", "evaluation", "report")
 
 BUDGET = {
     "common": (4_145, 25),
-    "settings": (790, 7),
+    "settings": (830, 7),
     "targets": (670, 7),
     "bags": (4_380, 20),
     "distributions": (765, 9),
@@ -77,20 +78,22 @@ BUDGET = {
     "predictions": (3_185, 14),
     "calibration": (4_600, 23),
     "evaluation": (2_875, 12),
-    "io": (6_705, 37),
+    "io": (6_735, 38),
     "datasets": (1_035, 9),
     "model": (3_865, 16),
     "training": (2_965, 14),
     "selection": (1_775, 8),
     "sklearn": (680, 4),
-    "pathology": (3_320, 17),
+    "pathology": (3_330, 17),
     "report": (3_830, 12),
-    "cli": (4_215, 27),
+    "cli": (4_270, 28),
+    "view": (1_720, 5),
 }
 """Most lines of code, scripts and templates, and most Python files of each package. Lower a number where a package
 gets smaller; where an ability makes one larger, raise it in the same commit."""
 
 ROOMS, FLOORS, PERMISSIONS, DEEP_IMPORTS = 25, 12, 108, 137
+ROOMS, FLOORS, PERMISSIONS, DEEP_IMPORTS = 26, 12, 116, 150
 """Most packages; packages one above the other; permissions to import; and names that a package takes from within
 another in place of its face."""
 
@@ -117,7 +120,7 @@ def imports() -> list[tuple[Path, str, str]]:
 def test_every_package_is_known() -> None:
     packages = {path.name for path in SOURCE.iterdir() if path.is_dir() and not path.name.startswith("__")}
     assert packages == {*MAY_IMPORT, "cli"}
-    assert len(list(SOURCE.glob("[a-z_]*"))) <= 25  # 24, and __pycache__
+    assert len(list(SOURCE.glob("[a-z_]*"))) <= 26  # 25, and __pycache__
 
 
 def test_the_page_lists_every_package_in_this_order() -> None:

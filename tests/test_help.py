@@ -173,6 +173,7 @@ def test_a_value_that_no_field_takes_is_named_by_its_flag(words: list[str], item
 
 WITHOUT_QUIET = {
     ("worklist",): "reads tables",
+    ("view",): "reads tables",
     ("monitor",): "reads tables",
     ("compare",): "reads tables",
     ("hub", "card"): "reads tables",

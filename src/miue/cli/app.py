@@ -25,6 +25,7 @@ from miue.cli.predict import merge, predict
 from miue.cli.report import report
 from miue.cli.slides import data_shift, data_tile
 from miue.cli.train import train
+from miue.cli.view import view
 from miue.cli.worklist import worklist
 from miue.common.text import say
 
@@ -69,7 +70,7 @@ for name, command in (
 
 for heading, commands in (
     ("Get started", (demo, inspect, train, predict, merge, evaluate, report)),
-    ("Decide", (calibrate, decide, worklist, monitor)),
+    ("Decide", (calibrate, decide, worklist, view, monitor)),
     ("Compare models", (choose, cross_validate, compare)),
 ):
     for command in commands:

@@ -45,6 +45,10 @@ if TYPE_CHECKING:  # the same names as below, which a test compares
     from miue.io.store import read_store_summary as read_store_summary
     from miue.io.store import verify as verify
     from miue.io.store import write_store as write_store
+    from miue.io.verdicts import CANNOT_TELL as CANNOT_TELL
+    from miue.io.verdicts import VERDICTS as VERDICTS
+    from miue.io.verdicts import is_of_verdicts as is_of_verdicts
+    from miue.io.verdicts import last_verdicts as last_verdicts
 
 _MODULES = {
     "miue.io.groups": "read_groups",
@@ -62,6 +66,7 @@ _MODULES = {
     "miue.io.split_files": "read_splits write_splits",
     "miue.io.splits": "Splits check_patients make_folds make_split",
     "miue.io.store": "read_store read_store_summary verify write_store",
+    "miue.io.verdicts": "CANNOT_TELL VERDICTS is_of_verdicts last_verdicts",
 }
 _FACE = {name: module for module, names in _MODULES.items() for name in names.split()}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from miue.settings.bags import VALIDATION_SHARE, GroupSettings, LoadSettings, ReadFile, SplitSettings
 from miue.settings.decisions import CalibrateSettings, CountSettings, Limits
 from miue.settings.models import PredictSettings, RefitSettings, RunRuleSettings
-from miue.settings.predictions import DrawnSettings, ExportSettings, ReportSettings, TableSettings
+from miue.settings.predictions import DrawnSettings, ExportSettings, ReportSettings, TableSettings, ViewSettings
 from miue.settings.slides import ShiftSettings, TileSettings
 from miue.settings.training import (
     DEFAULT_DISTANCES,
@@ -42,4 +42,5 @@ __all__ = [
     "TileSettings",
     "TrainSettings",
     "TrainingConfig",
+    "ViewSettings",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from getpass import getuser
+
 from pydantic import Field
 
 from miue.common.settings import Location, Names, Settings
@@ -88,3 +90,39 @@ class ReportSettings(Settings):
     seed: int = Field(
         default=0, ge=0, description="Random seed of the resamples.", json_schema_extra={"heading": RUNNING}
     )
+
+
+class ViewSettings(Settings):
+    """What a person sees of predictions, and where verdicts go."""
+
+    heading = OUTPUT
+
+    slides: Location | None = Field(
+        default=None,
+        description="Folder of the slides; by default the map of patches is shown.",
+        json_schema_extra={"heading": "Patches"},
+    )
+    patch_size: int | None = Field(
+        default=None,
+        ge=1,
+        description="Side of a patch in level-0 pixels; by default as the slide's features state it, else its "
+        "grid step.",
+        json_schema_extra={"heading": "Patches"},
+    )
+    verdicts: Location | None = Field(
+        default=None,
+        description="CSV file to which verdicts are added; by default PREDICTIONS.verdicts.csv.",
+    )
+    person: str = Field(default="", description="Who says the verdicts; by default the user of this machine.")
+    port: int = Field(
+        default=0,
+        ge=0,
+        le=65535,
+        description="Port to serve at; 0 for a free one.",
+        json_schema_extra={"heading": RUNNING},
+    )
+
+    @property
+    def reviewer(self) -> str:
+        """Who says the verdicts."""
+        return self.person or getuser()

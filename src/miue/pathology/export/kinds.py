@@ -14,10 +14,15 @@ from typing import Any
 
 from miue.calibration import describe_flags
 from miue.common.errors import DataError, StorageError, one_of_two, unknown_name
-from miue.common.text import plural
 from miue.common.values import checked
 from miue.pathology.export.geojson import Selection, regions, squares, write_geojson
-from miue.pathology.export.patches import Patches, class_names, class_number, class_numbers
+from miue.pathology.export.patches import (
+    Patches,
+    class_names,
+    class_number,
+    class_numbers,
+    refuse_patches_beside,
+)
 from miue.pathology.export.values import write_geo_parquet, write_slide_arrays
 from miue.pathology.slides import SlideFiles, bounds_origin, microns_per_pixel, open_slide, thumbnail
 from miue.predictions import Predictions
@@ -216,7 +221,7 @@ def _writer(
             try:
                 file = files.of_slide(patches.slide)
                 with open_slide(file) as slide:
-                    _refuse_patches_beside(patches, file, slide.dimensions)
+                    refuse_patches_beside(patches, file, slide.dimensions)
                     found = read(slide)
             except (DataError, StorageError) as error:
                 if skipped is None:
@@ -227,18 +232,3 @@ def _writer(
         return len(patches) if count is None else count
 
     return write_slide
-
-
-def _refuse_patches_beside(patches: Patches, path: Path, size: tuple[int, int]) -> None:
-    """Raise where patches begin beyond the slide: it, or the unit of the coords, is another one.
-
-    Patches that only end beyond it pass: some tools pad those at the margin.
-    """
-    beside = int((patches.coords >= size).any(1).sum())
-    if beside:
-        raise DataError(
-            item=f"slide {patches.slide!r}",
-            wanted=f"patches on the {size[0]} × {size[1]} level-0 pixels of {str(path)!r}",
-            got=f"{beside:,} of {plural(len(patches), 'patch')} beside it",
-            fix="check --slides, for another slide of this name, and the --mpp that coords in µm were read with",
-        )

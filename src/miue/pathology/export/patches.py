@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
@@ -15,7 +16,7 @@ from miue.bags.cells import one_form
 from miue.bags.classes import numbered_classes
 from miue.common.errors import DataError, first_few, unknown_name
 from miue.common.tasks import ALL, Shard
-from miue.common.text import shortened
+from miue.common.text import plural, shortened
 from miue.io.formats import grid_step
 from miue.predictions import Predictions, PredictionTable, uncertainty_column
 
@@ -143,6 +144,21 @@ def patches_by_slide(
                 for name, values in of_slide.uncertainties().items()
             },
             flagged=of_slide.flagged,
+        )
+
+
+def refuse_patches_beside(patches: Patches, path: Path, size: tuple[int, int]) -> None:
+    """Raise where patches begin beyond the slide: it, or the unit of the coords, is another one.
+
+    Patches that only end beyond it pass: some tools pad those at the margin.
+    """
+    beside = int((patches.coords >= size).any(1).sum())
+    if beside:
+        raise DataError(
+            item=f"slide {patches.slide!r}",
+            wanted=f"patches on the {size[0]} × {size[1]} level-0 pixels of {str(path)!r}",
+            got=f"{beside:,} of {plural(len(patches), 'patch')} beside it",
+            fix="check --slides, for another slide of this name, and the --mpp that coords in µm were read with",
         )
 
 

@@ -66,10 +66,10 @@ LIGHT = ("distributions", "predictions", "calibration", "evaluation", "report")
 
 
 BUDGET = {
-    "common": (4_145, 25),
+    "common": (4_255, 26),
     "settings": (830, 7),
-    "targets": (670, 7),
-    "bags": (4_380, 20),
+    "targets": (790, 8),
+    "bags": (4_455, 20),
     "distributions": (765, 9),
     "networks": (1_695, 14),
     "scores": (1_125, 9),
@@ -77,16 +77,16 @@ BUDGET = {
     "methods": (2_195, 15),
     "predictions": (3_185, 14),
     "calibration": (4_600, 23),
-    "evaluation": (2_875, 12),
-    "io": (6_735, 38),
+    "evaluation": (2_990, 13),
+    "io": (6_835, 39),
     "datasets": (1_035, 9),
     "model": (3_865, 16),
-    "training": (2_965, 14),
+    "training": (3_050, 14),
     "selection": (1_775, 8),
     "sklearn": (680, 4),
     "pathology": (3_330, 17),
     "report": (3_830, 12),
-    "cli": (4_270, 28),
+    "cli": (4_320, 28),
     "view": (1_720, 5),
 }
 """Most lines of code, scripts and templates, and most Python files of each package. Lower a number where a package

@@ -26,7 +26,7 @@ from miue.bags.fingerprints import (
 from miue.bags.joining import join_features, unlike_patches
 from miue.bags.known import Coords, Labels, OodFlags, Outcomes, PartlyKnown, Slides
 from miue.bags.merging import PATIENT, disagreements, merge_bags
-from miue.bags.rows import GroupedRows
+from miue.bags.rows import STATES, GroupedRows
 
 if TYPE_CHECKING:
     from miue.bags.images import (
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PATIENT",
     "READ_AHEAD",
+    "STATES",
     "BagBatch",
     "BagDataset",
     "Coords",

@@ -17,11 +17,11 @@ from miue.bags.classes import LabelSequence, names_or_numbers
 from miue.bags.columns import ItemColumns
 from miue.bags.from_python import fields_of_anndata, fields_of_arrays, fields_of_frame, fields_of_rows
 from miue.bags.known import Coords, Labels, OodFlags, Outcomes, Slides
-from miue.bags.rows import plain_values
+from miue.bags.rows import plain_values, read_states
 from miue.common.errors import ConfigError, DataError, noting_when, unknown_name, wrong_type
 from miue.common.text import PrintsAsTable, ResultTable
 from miue.common.values import several
-from miue.targets import TARGETS, IntervalTarget, Target, intervals_for
+from miue.targets import TARGETS, IntervalTarget, MultiLabel, Target, intervals_for
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from miue.bags.segments import BagBatch
 
 CLASSES_SHOWN = 6
+NO_YES = ("no", "yes")
+"""The classes of one of several labels."""
 MAKE_DATASET = "make them of arrays with miue.BagDataset.from_arrays(bags, labels)"
 
 
@@ -407,17 +409,24 @@ class BagDataset(PrintsAsTable):
 
     @property
     def strata(self) -> Int64[np.ndarray, "B"]:
-        """The group of each bag whose shares splits keep: its class, or what its target says of a number."""
-        if not isinstance(self.target, IntervalTarget) or self.outcomes is None:
-            return self.labels.values
-        return self.target.strata(self.labels.values, self.outcomes.observed)
+        """The group of each bag whose shares splits keep: its class, or what its target says of it."""
+        return self._strata[0]
 
     @property
     def stratum_names(self) -> tuple[str, ...]:
         """What the groups of ``strata`` are called: classes by name or number."""
-        if not isinstance(self.target, IntervalTarget) or self.outcomes is None:
-            return names_or_numbers(self.class_names, self.num_classes)
-        return self.target.stratum_names
+        return self._strata[1]
+
+    @cached_property
+    def _strata(self) -> tuple[Int64[np.ndarray, "B"], tuple[str, ...]]:
+        values, known = self.labels.values, self.labels.known
+        if self.target is None or (isinstance(self.target, IntervalTarget) and self.outcomes is None):
+            return values, names_or_numbers(self.class_names, self.num_classes)
+        observed = np.ones(len(self), bool) if self.outcomes is None else self.outcomes.observed
+        of_known, names = self.target.strata(values[known], observed[known])
+        strata = np.zeros(len(self), np.int64)
+        strata[known] = of_known
+        return strata, names
 
     @cached_property
     def patient_groups(self) -> tuple[str, ...]:
@@ -577,6 +586,44 @@ class BagDataset(PrintsAsTable):
         known = self.outcomes.known
         labels = Labels(np.where(known, target.classes_of(self.outcomes.values), 0), known)
         return replace(self, labels=labels, class_names=target.class_names, target=target)
+
+    def with_label_sets(self, values: Any, names: Sequence[str]) -> BagDataset:
+        """Return these bags with several labels each, of which each has a model of its own: see ``by_label``.
+
+        Args:
+            values: of each bag and label 1 or 0, None or NaN where unknown, (B, K).
+            names: of the K labels.
+
+        Raises:
+            DataError: other values, another shape, or names that are no names of labels.
+
+        >>> bags = BagDataset.from_arrays([np.ones((1, 2))] * 3)
+        >>> bags = bags.with_label_sets([[1, 1], [0, None], [None, None]], ["ER", "HER2"])
+        >>> [bags.class_names[label] for label in bags.labels if label is not None]
+        ['ER;HER2', 'HER2?']
+        >>> {name: list(one.labels) for name, one in bags.by_label().items()}
+        {'ER': [1, 0, None], 'HER2': [1, None, None]}
+        """
+        target, classes = MultiLabel.of(tuple(names), read_states(values, len(self), len(names)))
+        labels = Labels(classes.clip(0), classes >= 0)
+        return replace(self, labels=labels, class_names=target.class_names, target=target)
+
+    def by_label(self) -> dict[str, BagDataset]:
+        """Return these bags with each of several labels by itself, of the classes no and yes; {} of one label."""
+        return {name: self.of_label(name) for name in ({} if self.target is None else self.target.parts())}
+
+    def of_label(self, name: str) -> BagDataset:
+        """Return these bags with one of several labels, which is unknown where nothing is said of it."""
+        parts = {} if self.target is None else self.target.parts()
+        unknown = np.full(max(self.num_classes, self.instance_labels.num_classes), -1)
+        number = parts.get(name, unknown)
+        return replace(
+            self,
+            labels=self.labels.renumbered(number),
+            instance_labels=self.instance_labels.renumbered(number),
+            class_names=NO_YES,
+            target=None,
+        )
 
     def batch(
         self,

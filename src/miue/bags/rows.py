@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64, Shaped
+from jaxtyping import Int8, Int64, Shaped
 
 from miue.bags.cells import is_missing, name_of
 from miue.common.errors import DataError
 from miue.common.values import is_tensor, several
+
+STATES = {**dict.fromkeys(("1", "1.0", "true", "yes"), 1), **dict.fromkeys(("0", "0.0", "false", "no"), 0)}
+"""Whether a bag has a label, by the text of the value in lower case."""
 
 
 @dataclass(frozen=True)
@@ -137,3 +140,27 @@ def plain_values(values: Any, what: str = "labels", of_each: str = "bag") -> lis
             got=repr(error.object),
             fix="decode them: value.decode('latin-1'), say",
         ) from error
+
+
+def read_states(values: Any, bags: int, labels: int) -> Int8[np.ndarray, "B K"]:
+    """Return of each bag and label 1 or 0, −1 where the value is missing.
+
+    Raises:
+        DataError: another shape, or another value.
+
+    >>> read_states([[1, None], [0.0, True]], 2, 2).tolist()
+    [[1, -1], [0, 1]]
+    """
+    cells = np.asarray(values, object)
+    if cells.shape != (bags, labels):
+        wanted, fix = f"{bags:,} bags with {labels} labels each", "pass one row for each bag, None where unknown"
+        raise DataError(item="the labels", wanted=wanted, got=f"shape {cells.shape}", fix=fix)
+    states = np.array(
+        [-1 if is_missing(one) else STATES.get(str(one).lower(), -2) for one in cells.ravel()], np.int8
+    )
+    wrong = np.flatnonzero(states == -2)
+    if len(wrong):
+        row, column = divmod(int(wrong[0]), labels)
+        item, got = f"label {column} of bag {row}", repr(cells[row, column])
+        raise DataError(item=item, wanted="1, 0, or None where unknown", got=got, fix="state it as one of these")
+    return states.reshape(bags, labels)

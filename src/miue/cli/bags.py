@@ -74,9 +74,17 @@ def open_bags(path: Path, load: LoadSettings, *, progress: bool, **more: Any) ->
 
 
 def open_bags_of(
-    contract: DataContract, path: Path, load: LoadSettings, *, progress: bool, **more: Any
+    contract: DataContract,
+    path: Path,
+    load: LoadSettings,
+    *,
+    progress: bool,
+    labels: tuple[str, ...] = (),
+    **more: Any,
 ) -> LoadedBags:
     """Return bags of the classes and columns that a model was trained on, and of patients as it was, if not said.
+
+    Where models are of several labels, bags have those instead of classes.
 
     Raises:
         ConfigError, DataError, StorageError: as ``open_bags``.
@@ -84,7 +92,9 @@ def open_bags_of(
     from miue.bags.cells import one_form
     from miue.io import features_of_model
 
-    names = contract.class_names
+    names = labels or contract.class_names
+    if labels and load.labels is not None:
+        more["task"] = "multi-label"
     classes = tuple(map(one_form, load.classes)) or names
     if set(classes) == set(map(one_form, names)) and not (path / "store.json").exists():
         classes = names  # whose first is the negative one, as is said

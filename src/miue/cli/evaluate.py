@@ -45,7 +45,7 @@ def evaluate(
     (with more than two classes the recall of each), ECE, Brier score, NLL and AURC of bags and instances; the
     JSON has the confusion matrix, too. With instance labels, also prints FROC: the sensitivity at 1/4 to 8 false
     positives per negative bag. If the files that were predicted have no labels, add them with 'miue predict
-    --labels FILE'.
+    --labels FILE'. Of several labels, prints a row for each, and their means.
 
     A table of another tool needs a column of ids (bag_id, slide_id, slide, image_id, id) and either probabilities
     (p_0, p_1, …; prob_0, …; p_tumor, … by class; one column p, probability or Y_prob for two classes) or alpha_0,
@@ -61,16 +61,23 @@ def evaluate(
     Example: miue evaluate theirs.csv
     """
     from miue.common.files import write_json
+    from miue.common.label_folders import label_folders
+    from miue.evaluation import Evaluation, LabelEvaluations
     from miue.evaluation import evaluate as evaluate_predictions
 
     if out is not None:
         refuse_existing(out, overwrite=overwrite)
     groups.check()
-    given = read_given(predictions, table.instances, table.classes)
-    by_bag = groups_of([given.bags], groups)
-    evaluation = evaluate_predictions(
-        given, allow_training_bags=allow_training_bags, groups=by_bag, progress=not quiet
-    )
+
+    def evaluated(path: Path) -> Evaluation:
+        given = read_given(path, table.instances, table.classes)
+        by_bag = groups_of([given.bags], groups)
+        return evaluate_predictions(
+            given, allow_training_bags=allow_training_bags, groups=by_bag, progress=not quiet
+        )
+
+    several = {label: evaluated(folder) for label, folder in label_folders(predictions).items()}
+    evaluation = LabelEvaluations(several) if several else evaluated(predictions)
     if out is not None:
         write_json(out, evaluation.to_json())
     if as_json:

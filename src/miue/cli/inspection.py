@@ -15,6 +15,8 @@ from miue.bags.classes import doubt_about_negative_class, names_or_numbers
 from miue.cli.bags import open_bags
 from miue.common.errors import StorageError, first_few
 from miue.common.files import read_json
+from miue.common.folder_kinds import LABELS
+from miue.common.label_folders import label_folders
 from miue.common.tables import read_text_columns
 from miue.common.text import ResultTable, plural, tracked
 from miue.io import FilesLayout, LoadedBags, StoreLayout, describe_bag_files, find_layout
@@ -62,6 +64,9 @@ def describe(
     load = load or LoadSettings()
     if load.has_labels:
         return _describe_joined(path, load, read=read, progress=progress)
+    if several := label_folders(path):
+        every = [{"name": label, **describe(folder)} for label, folder in several.items()]
+        return {"kind": LABELS.name, "path": str(path), "label": every}
     if (path / "run.json").exists() or (path / "config.json").exists():
         return _describe_run(path)
     if (path / "predictions.json").exists() or ((path / "bags.csv").exists() and not StoreLayout.matches(path)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,10 +22,10 @@ from miue.cli.flags import takes_settings
 from miue.cli.options import BAGS_HELP, AsJson, Out, Overwrite, Quiet, Run
 from miue.cli.outputs import keeps_inputs, locks_out
 from miue.cli.predictions import warn_of_shift
-from miue.common.errors import ConfigError, not_a_folder, one_of_two
-from miue.common.folder_kinds import PREDICTIONS
-from miue.common.outputs import refuse_existing
-from miue.common.text import OUTPUT, plural, say, show_result
+from miue.common.errors import ConfigError, first_few, not_a_folder, one_of_two
+from miue.common.folder_kinds import LABELS, PREDICTIONS
+from miue.common.outputs import refuse_existing, refuse_taken
+from miue.common.text import OUTPUT, plural, say, say_json, show_result
 
 if TYPE_CHECKING:
     from miue.bags import BagDataset
@@ -56,6 +56,8 @@ def predict(
     Labels are not needed to predict, only to evaluate. If the bags have no labels and --labels is not given, the
     labels that the run's splits.csv lists for them are used, with a note.
 
+    Of several labels, --out gets a folder for each.
+
     If patients have several bags, patients.csv is written, too. Bags of patients that the model was trained on
     are left out if the run knows them, unless --part all, train or validation asks for them; any other --part
     that contains some is refused.
@@ -67,6 +69,7 @@ def predict(
     Example: miue predict run new_features --out predictions --export geojson --export heatmap
     """
     from miue.common.devices import torch_device
+    from miue.common.label_folders import label_folders, open_label_folders
     from miue.common.tasks import parse_shard
     from miue.model import Model
     from miue.model.shards import PredictionRequest
@@ -80,33 +83,55 @@ def predict(
     check_kinds(settings.export)
     if settings.export and settings.slides is not None and not settings.slides.is_dir():
         raise not_a_folder(settings.slides, "the folder of slides (--slides)")
-    refuse_existing(out, PREDICTIONS, overwrite=overwrite)
+    several = label_folders(run)
+    if several and shard is not None:
+        raise one_of_two(
+            "--shard with a run of several labels", fix=f"predict each: {first_few(map(str, several.values()))}"
+        )
+    if several:
+        refuse_taken(out, LABELS, overwrite=overwrite)
+    else:
+        refuse_existing(out, PREDICTIONS, overwrite=overwrite)
     check_order(run, bags)
     torch_device(settings.device)
-    model = Model.load(run, trust=settings.trust)
+    first = next(iter(several.values()), run)
+    model = Model.load(first, trust=settings.trust)
     contract, coords_for = model.contract, "--export" if settings.export else ""
     more = {"instance_shape": contract.instance_shape, "coords_for": coords_for}
-    opened = open_bags_of(contract, bags, load, progress=not quiet, **more)
+    opened = open_bags_of(contract, bags, load, labels=tuple(several), progress=not quiet, **more)
     say_left_out(opened)
-    chosen, split = _labeled_bags_to_predict(opened.bags, load, settings.part, run, contract.class_names)
-    request = PredictionRequest(
-        run=str(run.resolve()),
-        source=str(bags),
-        split=split,
-        estimator=settings.estimator,
-        seed=settings.seed,
-        device=settings.device,
-        precision=settings.precision,
-        skip_bad=load.skip_bad,
-        trust=settings.trust,
-    )
-    predictions, failed = _predict(
-        model, chosen, request, out, shard, settings, overwrite=overwrite, progress=not quiet
-    )
-    _show(predictions, failed, out, as_json)
-    if predictions is not None:
-        warn_of_shift(predictions)
-        export_beside(predictions, out, settings, skip_bad=load.skip_bad, progress=not quiet, to_stderr=as_json)
+    chosen, split = _bags_of_part(opened.bags, load, settings.part, run, first, contract.class_names)
+    places, shown = {"": out}, {}
+    if several:
+        places = open_label_folders(out, several, overwrite=overwrite, resume=False)
+    for label, place in places.items():
+        folder = several.get(label, run)
+        labeled = label_as_trained(chosen.of_label(label) if label else chosen, load, folder, contract.class_names)
+        request = PredictionRequest(
+            run=str(folder.resolve()),
+            source=str(bags),
+            split=split,
+            estimator=settings.estimator,
+            seed=settings.seed,
+            device=settings.device,
+            precision=settings.precision,
+            skip_bad=load.skip_bad,
+            trust=settings.trust,
+        )
+        if folder != first:
+            model = Model.load(folder, trust=settings.trust)
+        predictions, failed = _predict(
+            model, labeled, request, place, shard, settings, overwrite=overwrite, progress=not quiet
+        )
+        shown[label] = _facts(predictions, failed, place)
+        if not several or not as_json:
+            show_result(*shown[label], as_json)
+        if predictions is not None:
+            warn_of_shift(predictions)
+            skip, shows = load.skip_bad, not quiet
+            export_beside(predictions, place, settings, skip_bad=skip, progress=shows, to_stderr=as_json)
+    if several and as_json:
+        say_json({"labels": {label: facts for label, (facts, _) in shown.items()}, "out": str(out)})
 
 
 def _predict(
@@ -133,29 +158,27 @@ def _predict(
     return write_predictions(model, bags, request, out, shard=of_shard, **written)  # type: ignore[arg-type]
 
 
-def _show(predictions: Predictions | None, failed: Sequence[str], out: Path, as_json: bool) -> None:
-    """Write how much was predicted, and what was left out."""
+def _facts(predictions: Predictions | None, failed: Sequence[str], out: Path) -> tuple[dict[str, Any], str]:
+    """Return how much was predicted as facts and in a sentence, and write what was left out."""
     for reason in failed:
         say(f"left out: {reason}", err=True)
     bags = len(predictions.bags) if predictions else 0
     instances = len(predictions.instances) if predictions and predictions.instances is not None else 0
-    facts = {"bags": bags, "instances": instances, "left_out": list(failed), "out": str(out)}
     sentence = f"{plural(bags, 'bag')} with {plural(instances, 'instance')} predicted: {out}"
     if predictions is None:
         sentence = f"no bag is predicted in this shard, which is merged with the others: {out}"
-    show_result(facts, sentence, as_json)
+    return {"bags": bags, "instances": instances, "left_out": list(failed), "out": str(out)}, sentence
 
 
-def _labeled_bags_to_predict(
-    every: BagDataset, load: LoadSettings, part: str | None, run: Path, classes: tuple[str, ...]
+def _bags_of_part(
+    every: BagDataset, load: LoadSettings, part: str | None, run: Path, first: Path, classes: tuple[str, ...]
 ) -> tuple[BagDataset, str]:
-    """Return the bags to predict with the labels that are known of them, and which part of all bags they are.
+    """Return the bags to predict, and which part of all bags they are.
 
-    Labels and patients that the run lists count as well; what was said of them is said once.
+    Patients that the run, or the model of its first label, lists count as well.
     """
-    wanted = set(_bags_to_predict(as_trained(every, load, run, classes)[0], part, run).ids)
+    wanted = set(_bags_to_predict(as_trained(every, load, first, classes)[0], part, run).ids)
     chosen = every.subset([row for row, name in enumerate(every.ids) if name in wanted])
-    chosen = label_as_trained(chosen, load, run, classes)
     whole = "all bags" if len(chosen) == len(every) else "bags that the model did not learn from"
     return chosen, " ".join(sorted(set(chosen.splits))).strip() or whole
 

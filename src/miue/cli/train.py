@@ -15,7 +15,7 @@ from miue.common.errors import one_of_two
 from miue.common.text import RUNNING, TRAINING, ResultTable, plural, say, say_json, show_result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from miue.predictions import TrainingRecord
@@ -68,7 +68,7 @@ def train(
     """
     from miue.common.devices import torch_device
     from miue.model import Recipe
-    from miue.training import Job, Run, question_negative_class, train_job, train_seeds
+    from miue.training import Job, Run, question_negative_class, train_job, train_labels, train_seeds
 
     if resume and overwrite:
         raise one_of_two("--resume with --overwrite")
@@ -86,10 +86,15 @@ def train(
         question_negative_class(opened.bags, recipe)
     if_exists: IfExists = "resume" if resume else "overwrite" if overwrite else "refuse"
     job = Job(recipe, opened.bags)
+    if seeds and opened.bags.by_label():
+        raise one_of_two("--seeds with several labels", fix="train once with each seed")
     if seeds:
         records = train_seeds(job, list(map(value_of, seeds)), run, if_exists=if_exists)  # type: ignore[arg-type]
         if run.is_first:
-            _show_seeds(records, out, as_json)
+            _show_several("seed", {f"seed_{one.seed}": one for one in records}, out, as_json)
+        return
+    if opened.bags.by_label():
+        _show_several("label", train_labels(job, run, if_exists=if_exists), out, as_json)
         return
     record = train_job(job, run, if_exists=if_exists).training
     if not run.is_first:
@@ -109,17 +114,18 @@ def train(
         say(f"Note: {note}.", err=True)
 
 
-def _show_seeds(records: list[TrainingRecord], out: Path, as_json: bool) -> None:
-    """Write how the training of each seed went."""
+def _show_several(what: str, records: Mapping[str, TrainingRecord], out: Path, as_json: bool) -> None:
+    """Write how the training of each seed or label went."""
+    every = {name: one.model_dump(mode="json") for name, one in records.items()}
     if as_json:
-        say_json({"runs": [record.model_dump(mode="json") for record in records], "out": str(out)})
+        say_json({"runs": [{what: name, **one} for name, one in every.items()], "out": str(out)})
         return
-    rows = [(f"seed_{one.seed}", str(one.epochs), str(one.best_epoch), f"{one.criterion:.4f}") for one in records]
-    ResultTable(("run", "epochs", "best epoch", records[0].criterion_name), rows).show()
+    rows = [(name, str(one.epochs), str(one.best_epoch), f"{one.criterion:.4f}") for name, one in records.items()]
+    ResultTable((what, "epochs", "best epoch", next(iter(records.values())).criterion_name), rows).show()
     say(f"Models: {out}")
-    for record in records:
+    for name, record in records.items():
         for note in _notes(record):
-            say(f"Note: seed_{record.seed}: {note}.", err=True)
+            say(f"Note: {name}: {note}.", err=True)
 
 
 def _notes(record: TrainingRecord) -> Iterator[str]:

@@ -65,10 +65,15 @@ CHOICE = FolderKind("a choice", ("choice.json",), files=("choice.csv",), otherwi
 EXPORT = FolderKind("an export", ("export.json",))
 DEMO = FolderKind("a demo", ("evaluations/mirel.json",), parts=("store",))
 CALIBRATION = FolderKind("a calibration", ("calibration.json",))
+LABELS = FolderKind(
+    "a folder of several labels",
+    ("labels.json",),
+    files=("splits.csv",),
+)
 
-KINDS = (STORE, MODEL, UNFINISHED_RUN, PREDICTIONS, CROSS_VALIDATION, CHOICE, EXPORT, DEMO, CALIBRATION)
+KINDS = (STORE, MODEL, UNFINISHED_RUN, PREDICTIONS, CROSS_VALIDATION, CHOICE, EXPORT, DEMO, CALIBRATION, LABELS)
 """All kinds; of several that match the first is meant, as a model of miue has a run.json and a calibration too."""
-KEPT = (STORE, MODEL, UNFINISHED_RUN, PREDICTIONS, CROSS_VALIDATION, CHOICE)
+KEPT = (STORE, MODEL, UNFINISHED_RUN, PREDICTIONS, CROSS_VALIDATION, CHOICE, LABELS)
 """Kinds that are not replaced with a folder around them, since they are dear or cannot be made again."""
 
 

@@ -18,6 +18,7 @@ from miue.evaluation.instances import (
     froc,
 )
 from miue.evaluation.intervals import LEVEL, Auc, Interval, metric_intervals, percentile_intervals, wide_shares
+from miue.evaluation.labels import LabelEvaluations
 from miue.evaluation.level import (
     Items,
     LevelEvaluation,
@@ -48,6 +49,7 @@ __all__ = [
     "GroupEvaluation",
     "Interval",
     "Items",
+    "LabelEvaluations",
     "LevelEvaluation",
     "Metric",
     "OwnMetric",

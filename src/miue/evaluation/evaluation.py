@@ -86,7 +86,7 @@ class Evaluation(PrintsAsTable):
             ConfigError: pandas is not installed.
         """
         rows = [{"level": level, "metric": name, **asdict(one)} for level, name, one in self.metrics()]
-        return _frame(rows, "level", "metric")
+        return as_frame(rows, "level", "metric")
 
     def measures_to_frame(self) -> Any:
         """Return a pandas DataFrame with how well each measure and score separates, a row for each metric of it.
@@ -108,7 +108,7 @@ class Evaluation(PrintsAsTable):
             ]
             for metric, one in asdict(separation).items()
         ]
-        return _frame(rows, "level", "measure", "task", "metric")
+        return as_frame(rows, "level", "measure", "task", "metric")
 
     def groups_to_frame(self) -> Any:
         """Return a pandas DataFrame with group, metric, value and, where it is undefined, the reason.
@@ -127,31 +127,32 @@ class Evaluation(PrintsAsTable):
             for group, one in self.groups.items()
             for name, metric in one.named_metrics(self.class_names)
         ]
-        return _frame(rows, "group", "metric")
+        return as_frame(rows, "group", "metric")
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values; an undefined metric is null with its reason beside it."""
         return {
             "provenance": self.provenance.to_json(),
-            "bags": _plain(asdict(self.bags)),
-            "instances": self.instances and _plain(asdict(self.instances)),
-            "decisions": self.decisions and _plain(asdict(self.decisions)),
-            "patients": self.patients and _plain(asdict(self.patients)),
-            "froc": self.froc and _plain({name: asdict(metric) for name, metric in self.froc.items()}),
-            "flags": self.flags and _plain(asdict(self.flags)),
-            "groups": self.groups and {name: _plain(asdict(one)) for name, one in self.groups.items()},
+            "bags": as_plain(asdict(self.bags)),
+            "instances": self.instances and as_plain(asdict(self.instances)),
+            "decisions": self.decisions and as_plain(asdict(self.decisions)),
+            "patients": self.patients and as_plain(asdict(self.patients)),
+            "froc": self.froc and as_plain({name: asdict(metric) for name, metric in self.froc.items()}),
+            "flags": self.flags and as_plain(asdict(self.flags)),
+            "groups": self.groups and {name: as_plain(asdict(one)) for name, one in self.groups.items()},
         }
 
 
-def _plain(value: Any) -> Any:
+def as_plain(value: Any) -> Any:
+    """Return metrics as JSON values: a number, or null with the reason beside it."""
     if isinstance(value, dict):
         if set(value) == {"value", "reason"}:
             return value["value"] if value["value"] is not None else {"value": None, "reason": value["reason"]}
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: as_plain(item) for key, item in value.items()}
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _frame(rows: Sequence[Mapping[str, Any]], *keys: str) -> Any:
+def as_frame(rows: Sequence[Mapping[str, Any]], *keys: str) -> Any:
     """Return a pandas DataFrame of metrics, whose values are numbers even where all are undefined."""
     return (
         import_extra("pandas", "a data frame", "pandas")

@@ -289,7 +289,7 @@ def group_tables(groups: Mapping[str, GroupEvaluation], classes: Sequence[str]) 
     yield _metrics_by_group(groups, classes)
     decisions = {name: one.decisions for name, one in groups.items() if one.decisions is not None}
     if decisions:
-        yield _decisions_by_group(decisions)
+        yield decisions_by_group(decisions)
 
 
 def _metrics_by_group(groups: Mapping[str, GroupEvaluation], classes: Sequence[str]) -> ResultTable:
@@ -318,16 +318,17 @@ def _metrics_by_group(groups: Mapping[str, GroupEvaluation], classes: Sequence[s
     return ResultTable(heading, tuple(rows), (*notes, *numbered(reasons)))
 
 
-def _decisions_by_group(groups: Mapping[str, DecisionEvaluation]) -> ResultTable:
+def decisions_by_group(groups: Mapping[str, DecisionEvaluation], heading: str = "group") -> ResultTable:
+    """Return what decisions came to, with a row for each group, or for what else is told apart."""
     reasons, rows = list[str](), list[tuple[str, ...]]()
     for name, one in groups.items():
         rows.append((name, *(metric_cell(one.metrics[key], True, reasons, decimals=1) for key in OF_DECISIONS)))
-    heading = ("group", "accepted", "deferred", "called OOD", "selective risk", "label in set")
+    columns = (heading, "accepted", "deferred", "called OOD", "selective risk", "label in set")
     notes = (
         "Decisions of bags not known to be out of distribution, in %; label in set: of the prediction set.",
         *numbered(reasons),
     )
-    return ResultTable(heading, tuple(rows), notes)
+    return ResultTable(columns, tuple(rows), notes)
 
 
 def _interval(group: GroupEvaluation) -> str:

@@ -20,13 +20,14 @@ from miue.common.tables import read_header, read_text_columns
 from miue.common.text import plural
 from miue.io.columns import how_to_specify
 from miue.io.instance_labels import with_instance_labels, with_instance_labels_of_arrays
+from miue.io.label_sets import read_label_sets
 from miue.io.label_table import LabelTable, read_label_arrays, read_label_table
 from miue.io.layouts.layout import Layout
 from miue.io.layouts.table import named_id_column
 from miue.io.loaded import LeftOut, LoadedBags, counts_of_classes, refuse_or_skip
 from miue.io.splits import Splits
 from miue.settings import LoadSettings
-from miue.targets import TARGETS, IntervalTarget, Ordinal, Target
+from miue.targets import TARGETS, IntervalTarget, MultiLabel, Ordinal, Target
 
 SLIDE = "slide"
 """What a bag is of where it is of nothing else."""
@@ -119,7 +120,9 @@ def _read_labels(given: LoadSettings, bags: Path) -> LabelTable | None:
     """Return the table of labels, read where a path names it; a column of ids may be that of the bags alone."""
     labels = given.labels
     if isinstance(labels, Path) and not labels.is_dir():
-        columns = given.named_columns
+        columns, is_of_sets = given.named_columns, TARGETS.get(given.task) is MultiLabel
+        if is_of_sets and (of_labels := {*given.classes} & {*read_header(labels)}):
+            columns["label"] = of_labels.pop()  # each label has a column of its own
         if named_id_column(bags, columns) and columns[BAG] not in read_header(labels):
             del columns[BAG]
         return read_label_table(labels, columns, slide_table=given.slide_table)
@@ -142,8 +145,8 @@ def _of_classes(kind: type[Target], names: tuple[str, ...]) -> Target:
     Raises:
         ConfigError: labels have to be numbers, or there are none.
     """
-    if issubclass(kind, IntervalTarget) or not names:
-        item, fix = f"task {kind.__name__.lower()!r}", "pass labels, and name the column of the label"
+    if not issubclass(kind, Ordinal) or not names:
+        item, fix = f"task {kind.model_fields['kind'].default!r}", "pass labels, and name the column of the label"
         raise ConfigError(item=item, wanted="a table of labels beside the bags", got="none", fix=fix)
     return Ordinal(grades=names)
 
@@ -159,12 +162,18 @@ def _joined(
         rows = [row_of[name] for name in loaded.bags.ids]
         bags = replace(loaded.bags, outcomes=_outcomes(table, rows, kind)).with_intervals(kind, given.intervals)
     else:
-        table = replace(table, labels=by_their_names(known_labels(table.labels, table.source, classes), classes))
-        names = table.class_names(classes)
+        target: Target | None = None
+        if kind is MultiLabel:
+            table, target = read_label_sets(table, classes)
+            names = target.class_names
+        else:
+            known = by_their_names(known_labels(table.labels, table.source, classes), classes)
+            table = replace(table, labels=known)
+            names = table.class_names(classes)
         loaded = found.open(list(row_of), left_out, names)
         rows = [row_of[name] for name in loaded.bags.ids]
         labels = read_classes([table.labels[row] for row in rows], table.source, "label", names)
-        bags = replace(loaded.bags, labels=labels, class_names=names)
+        bags = replace(loaded.bags, labels=labels, class_names=names, target=target)
     patients = tuple(
         table.patients[row] if by_patient or table.patients[row] != table.ids[row] else name
         for name, row in zip(bags.ids, rows, strict=True)

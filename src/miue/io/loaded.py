@@ -135,9 +135,15 @@ def counts_of_classes(bags: BagDataset) -> str:
     >>> import numpy as np
     >>> counts_of_classes(BagDataset.from_arrays([np.ones((1, 2))] * 2, [0, 1], class_names=["no", "yes"]))
     'no 1, yes 1; negative class: no'
+    >>> bags = BagDataset.from_arrays([np.ones((1, 2))] * 2)
+    >>> counts_of_classes(bags.with_label_sets([[1, 0], [1, None]], ["ER", "HER2"]))
+    'ER 2 of 2, HER2 0 of 1'
     >>> counts_of_classes(BagDataset.from_arrays([np.ones((1, 2))] * 2, [0, 1]))
     'class 0: 1, class 1: 1; negative class: 0'
     """
+    if parts := bags.by_label():
+        some = {name: one.labels.counts(2) for name, one in parts.items()}
+        return ", ".join(f"{name} {yes:,} of {no + yes:,}" for name, (no, yes) in some.items())
     known = bags.labels.values[bags.labels.known]
     if bags.outcomes is not None and len(known):
         values, events = (

@@ -137,7 +137,8 @@ def check_splits(bags: BagDataset, source: str) -> None:
         raise lacking(f"splits of {source!r}", "bags to train on", "check the file")
     known = bags.labels.known & ~bags.is_ood.out_of_distribution
     classes = set(np.unique(bags.labels.values[known]).tolist())
-    for split in [name for name in SPLITS if name in bags.splits and bags.outcomes is None]:
+    has_classes = bags.outcomes is None and not bags.by_label()
+    for split in [name for name in SPLITS if name in bags.splits and has_classes]:
         inside = known & (np.array(bags.splits) == split)
         missing = sorted(classes - set(bags.labels.values[inside].tolist()))
         if missing and inside.any():

@@ -90,7 +90,8 @@ def read_predictions(
         )
     if (path / "store.json").exists() or not ((path / MAIN).exists() or (path / BAGS).exists()):
         wanted = "predictions: a folder with bags.csv, or a table"
-        within = sorted(map(str, path.glob("*/*/predictions")))
+        of_labels = (table.parent for table in path.glob(f"*/{BAGS}"))
+        within = sorted(map(str, (*path.glob("*/*/predictions"), *of_labels)))
         fix = "predict bags with a model" if path.is_dir() else "check the path"
         fix = f"name those in it: {first_few(within)}" if within else fix
         raise not_a_folder(path, wanted, fix)

@@ -31,10 +31,10 @@ class LoadSettings(Settings):
     )
     label_column: str | None = Field(default=None, description="Column of the label, if not recognized.")
     id_column: str | None = Field(default=None, description="Column of the bag's name, if not recognized.")
-    task: Literal["class", "ordinal", "regression", "survival"] = Field(
+    task: Literal["class", "multi-label", "ordinal", "regression", "survival"] = Field(
         default="class",
-        description="What labels are: classes; grades in order (--classes); numbers; or times, with an event or "
-        "without.",
+        description="What labels are: classes; several at once; grades in order (--classes); numbers; or times, "
+        "with an event or without.",
     )
     time_column: str | None = Field(default=None, description="Column of the time, of task survival.")
     event_column: str | None = Field(
@@ -61,7 +61,11 @@ class LoadSettings(Settings):
         default=None,
         description="STAMP's table of PATIENT and FILENAME, if the label table has one row per patient.",
     )
-    classes: Names = Field(default=(), description="Classes in order; the first is the negative one.")
+    classes: Names = Field(
+        default=(),
+        description="Classes in order; the first is the negative one. Of task multi-label, the labels: columns of "
+        "the label table, or what its cells list.",
+    )
     splits: Location | InstanceOf[ReadFile] | None = Field(
         default=None,
         description="Splits (CLAM splits_k.csv, Patho-Bench, MIREL .npz, 'miue data split'), or none.",

@@ -9,22 +9,32 @@ from pydantic import Field
 from miue.targets.base import MetricName, Target, Weighted
 from miue.targets.intervals import IntervalTarget, intervals_for
 from miue.targets.kaplan_meier import concordance
+from miue.targets.multi_label import BETWEEN, NONE, UNKNOWN, MultiLabel
 from miue.targets.ordinal import Ordinal
 from miue.targets.regression import Regression
 from miue.targets.survival import Survival
 
-TARGETS: dict[str, type[Target]] = {"ordinal": Ordinal, "regression": Regression, "survival": Survival}
+TARGETS: dict[str, type[Target]] = {
+    "multi-label": MultiLabel,
+    "ordinal": Ordinal,
+    "regression": Regression,
+    "survival": Survival,
+}
 """Each target by its name. A new target is one file and one line here, and one in ``AnyTarget``."""
 OWN_METRICS = {name: one for kind in TARGETS.values() for name, one in kind.own_metrics.items()}
 """What tables call the metrics of targets."""
-AnyTarget = Annotated[Ordinal | Regression | Survival, Field(discriminator="kind")]
+AnyTarget = Annotated[MultiLabel | Ordinal | Regression | Survival, Field(discriminator="kind")]
 
 __all__ = [
+    "BETWEEN",
+    "NONE",
     "OWN_METRICS",
     "TARGETS",
+    "UNKNOWN",
     "AnyTarget",
     "IntervalTarget",
     "MetricName",
+    "MultiLabel",
     "Ordinal",
     "Regression",
     "Survival",

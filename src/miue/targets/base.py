@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float64, Int64
 from pydantic import BaseModel, ConfigDict, model_serializer
 
 Probabilities = Float64[np.ndarray, "n C"]
@@ -59,6 +59,16 @@ class Target(BaseModel, ABC):
     @abstractmethod
     def class_names(self) -> tuple[str, ...]:
         """What the classes are called, in their order."""
+
+    def strata(
+        self, classes: Int64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]
+    ) -> tuple[Int64[np.ndarray, "n"], tuple[str, ...]]:
+        """Return the number of each label's group, whose shares splits keep, and the names of the groups."""
+        return classes, self.class_names
+
+    def parts(self) -> Mapping[str, Int64[np.ndarray, "C"]]:
+        """Return, of each of several labels, the binary label that each class says, −1 for an unknown one."""
+        return {}
 
     @abstractmethod
     def columns(

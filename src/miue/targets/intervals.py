@@ -55,14 +55,12 @@ class IntervalTarget(Target):
         """Return the interval of each number; those outside the training labels are in the first or the last."""
         return np.searchsorted(self.edges, values, side="right").astype(np.int64)
 
-    def strata(self, classes: Int64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
-        """Return the number of each label's group, among ``stratum_names``."""
-        return classes * len(self.stratum_names) // len(self.class_names)
-
-    @property
-    def stratum_names(self) -> tuple[str, ...]:
-        """The groups of labels whose shares splits keep."""
-        return ("low", "middle", "high") if len(self.class_names) > 2 else ("low", "high")
+    def strata(
+        self, classes: Int64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]
+    ) -> tuple[Int64[np.ndarray, "n"], tuple[str, ...]]:
+        """Return thirds or halves of the intervals."""
+        names = ("low", "middle", "high") if len(self.class_names) > 2 else ("low", "high")
+        return classes * len(names) // len(self.class_names), names
 
 
 def intervals_for(labels: int) -> int:

@@ -61,14 +61,11 @@ class Survival(IntervalTarget):
             raise DataError(item="the events", wanted=wanted, got=got, fix="check the event column: 1 is an event")
         return cls(edges=edges)
 
-    def strata(self, classes: Int64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]) -> Int64[np.ndarray, "n"]:
+    def strata(
+        self, classes: Int64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]
+    ) -> tuple[Int64[np.ndarray, "n"], tuple[str, ...]]:
         """Return 1 for an event, 0 for the end of observation."""
-        return observed.astype(np.int64)
-
-    @property
-    def stratum_names(self) -> tuple[str, ...]:
-        """Whether there was an event."""
-        return ("no event", "an event")
+        return observed.astype(np.int64), ("no event", "an event")
 
     def columns(
         self, probabilities: Probabilities, concentration: Float64[np.ndarray, "n"] | None

@@ -6,7 +6,7 @@ from miue.training.job import Job, handed_over, read_job
 from miue.training.notes import keep_in_memory, question_negative_class, warn_of_bags
 from miue.training.run import Run, check_trackers
 from miue.training.run_folder import changed_setting, changes
-from miue.training.train import train_job, train_seeds
+from miue.training.train import train_job, train_labels, train_seeds
 
 __all__ = [
     "Job",
@@ -19,6 +19,7 @@ __all__ = [
     "question_negative_class",
     "read_job",
     "train_job",
+    "train_labels",
     "train_seeds",
     "warn_of_bags",
 ]

@@ -11,8 +11,10 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from miue.bags import BagDataset, check_augmentation, fingerprint
-from miue.common.errors import ConfigError
+from miue.common.errors import ConfigError, DataError
 from miue.common.files import make_folder
 from miue.common.tensors import write_nested
 from miue.common.values import Option
@@ -34,6 +36,7 @@ from miue.training.sets import check_instance_classes, training_sets
 FILE = "job.safetensors"
 NOT_OF_THE_TRAINING = {"extractor", "patch_scales", "pixels", "feature_names", "bag_per", "encoders"}
 """What a contract says of bags that does not change what is trained on them."""
+USED = ("train", "validation")
 _of_this_process: dict[str, tuple[Job, Run]] = {}
 
 
@@ -66,6 +69,29 @@ class Job:
         assert self.splits is not None
         return Job(self.recipe, self.splits.assign(self.bags, number))
 
+    def divided(self) -> Job:
+        """Return the same job with bags that have the splits that training would draw of them."""
+        if self.held_out is not None:
+            return self
+        part_of = self.parts().folds[0]
+        return replace(
+            self, bags=replace(self.bags, splits=tuple(part_of.get(name, "") for name in self.bags.ids))
+        )
+
+    def of_label(self, name: str) -> Job:
+        """Return the job of one of several labels, without the bags of which it is unknown, but for later ones."""
+
+        def known(bags: BagDataset) -> BagDataset:
+            of_label, later = bags.of_label(name), [one not in ("", *USED) for one in bags.splits]
+            return of_label.subset(np.flatnonzero(of_label.labels.known | np.array(later, bool)))
+
+        return replace(self, bags=known(self.bags), held_out=self.held_out and known(self.held_out))
+
+    def variant(self, seed: int | None = None, label: str | None = None) -> Job:
+        """Return the job with another seed, or of one of several labels."""
+        job = self if seed is None else self.with_seed(seed)
+        return job if label is None else job.of_label(label)
+
     def check(self) -> None:
         """Raise unless the recipe can be trained on these bags.
 
@@ -74,6 +100,9 @@ class Job:
             DataError: bags that cannot be trained on, or without the image statistics that a distance needs.
             StorageError, ModelError: no whole model to start from.
         """
+        if self.bags.target is not None and (several := self.bags.target.parts()):
+            wanted, fix = "bags of one label each", "train a model of each: bags.by_label()"
+            raise DataError(item="the bags", wanted=wanted, got=", ".join(several), fix=fix)
         for bags in (self.train, self.validation):
             check_instance_classes(bags, self.bags.num_classes)
         check_statistics(find_distances(self.recipe.distances), self.train)

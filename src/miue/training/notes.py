@@ -12,9 +12,8 @@ from miue.common.errors import first_few
 from miue.common.processes import free_memory
 from miue.common.text import plural, say, warn_user
 from miue.model import Recipe, TrainingBags
-from miue.training.job import Job
+from miue.training.job import USED, Job
 
-USED = ("train", "validation")
 LARGEST_PIXEL = 32  # beyond what images have that are standardized to mean 0 and deviation 1
 
 

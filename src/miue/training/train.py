@@ -17,12 +17,14 @@ from miue.common.errors import (
     ConfigError,
     DataError,
     first_repeated,
+    lacking,
     one_of_two,
     out_of_range,
     repeated,
 )
 from miue.common.files import read_json, write_json
 from miue.common.folder_kinds import kind_of
+from miue.common.label_folders import label_folders, of_label, open_label_folders
 from miue.common.outputs import locked, refuse_existing, refuse_taken
 from miue.common.tasks import Task, reporting_part, run_tasks
 from miue.common.tensors import own_torch_state
@@ -202,23 +204,82 @@ def train_seeds(
         DataError, StorageError: as ``train_job`` does.
     """
     check_dataset(job.bags)
-    if run.processes > 1:
-        fix = "train one seed after another, each into a folder of its own"
-        raise one_of_two("several devices for each training, and several seeds", fix=fix)
     if not seeds or len(set(seeds)) < len(seeds):
         raise out_of_range("the seeds", "different numbers, such as [1, 2, 3]", list(seeds))
-    if (out := run.folder) is None:
-        raise ConfigError(item="several seeds", wanted="a folder for their runs", got="none", fix="pass one")
-    jobs = {out.resolve() / f"seed_{seed}": job.with_seed(seed) for seed in seeds}
-    for of_seed in jobs.values():
-        of_seed.check()
-        of_seed.check_saveable()
+    if run.folder is None:
+        raise _no_folder("several seeds")
+    jobs = {f"seed_{seed}": ("seed", seed) for seed in seeds}
+    return list(_train_variants(job, jobs, run, if_exists).values())
+
+
+@checked()
+def train_labels(job: Job, run: Run, *, if_exists: IfExists = "refuse") -> dict[str, TrainingRecord]:
+    """Train a binary model for each of several labels, each as one task, and return how each went.
+
+    All learn from the same split. A bag whose label is unknown takes no part in the model of that label.
+
+    Args:
+        job: what is trained, and on which bags, of several labels each (``BagDataset.with_label_sets``).
+        run: where and how they run; its folder gets one for each label, and a list of them.
+        if_exists: as for ``train_seeds``.
+
+    Raises:
+        ConfigError, DataError, StorageError: as ``train_seeds`` does; a label that all or none of the bags have.
+    """
+    check_dataset(job.bags)
+    names = list(job.bags.by_label())
+    if not names:
+        raise lacking("the bags", "several labels each", "pass them by with_label_sets")
+    if run.folder is None:
+        raise _no_folder("several labels")
+    shared = job.divided()
+    jobs = {}
+    for name in names:
+        with of_label(name):
+            shared.of_label(name).check()
+    with locked(run.folder):
+        there = label_folders(run.folder) if if_exists == "overwrite" else {}
+        for folder in there.values():
+            clear_run(folder)
+        resume, overwrite = if_exists == "resume", if_exists == "overwrite"
+        folders = open_label_folders(run.folder, names, overwrite=overwrite, resume=resume)
+        TrainingBags.of(shared.parts().folds[0], shared.bags).save(run.folder)
+        jobs = {folder.name: ("label", name) for name, folder in folders.items()}
+        records = _train_variants(shared, jobs, run, "resume")
+    return dict(zip(folders, records.values(), strict=True))
+
+
+def _no_folder(item: str) -> ConfigError:
+    return ConfigError(item=item, wanted="a folder for their runs", got="none", fix="pass one")
+
+
+def _train_variants(
+    job: Job, variants: Mapping[str, tuple[str, Any]], run: Run, if_exists: IfExists
+) -> dict[str, TrainingRecord]:
+    """Train a job with another seed or for another label each, as tasks, and return how each went.
+
+    Args:
+        job: what they have in common.
+        variants: by the name of its folder, what each has in another way ("seed" or "label") and its value.
+        run: where and how they run.
+        if_exists: what to do where the folder holds runs.
+    """
+    if run.processes > 1:
+        kind = f"several {next(iter(variants.values()))[0]}s"
+        fix = "train one after another, each into a folder of its own"
+        raise one_of_two(f"several devices for each training, and {kind}", fix=fix)
+    out = run.folder
+    assert out is not None
+    jobs = {out.resolve() / name: job.variant(**dict([chosen])) for name, chosen in variants.items()}
+    for one in jobs.values():
+        one.check()
+        one.check_saveable()
     check_trackers(run.settings.trackers, out)
     first = next(iter(jobs.values()))
     keep_in_memory(first, run.settings.memory_share, progress=run.progress)
     if run.progress:
         say_parts(first)
-        question_negative_class(job.bags, job.recipe)
+        question_negative_class(first.bags, job.recipe)
     warn_of_bags(first)
     with locked(out):
         if if_exists == "refuse":
@@ -229,34 +290,35 @@ def train_seeds(
             for folder in jobs:
                 clear_run(folder)
         options = run.settings.trainer_options
-        changed = [changed_to_resume(folder, of_seed.description(options)) for folder, of_seed in jobs.items()]
+        changed = [changed_to_resume(folder, one.description(options)) for folder, one in jobs.items()]
         with handed_over(job, out, run) as path:
             tasks = [
                 Task(
-                    f"seed {seed}",
-                    "miue.training.train:train_seed",
-                    {"job": path, "folder": str(folder), "seed": seed},
+                    " ".join(map(str, chosen)),
+                    "miue.training.train:train_variant",
+                    {"job": path, "folder": str(folder), **dict([chosen])},
                     folder / "config.json",
                     again=bool(of_run),
                     output=folder,
                 )
-                for folder, seed, of_run in zip(jobs, seeds, changed, strict=True)
+                for folder, chosen, of_run in zip(jobs, variants.values(), changed, strict=True)
             ]
             run_tasks(tasks, run.executor, doing="training", unit="runs", progress=run.progress)
-    return [read_config(folder).training for folder in jobs]
+    return {folder.name: read_config(folder).training for folder in jobs}
 
 
-def train_seed(job: str, folder: str, seed: int) -> None:
-    """Train one seed, from its last checkpoint where there is one; a task.
+def train_variant(job: str, folder: str, seed: int | None = None, label: str | None = None) -> None:
+    """Train one seed or label, from its last checkpoint where there is one; a task.
 
     Args:
         job: where the job was handed over.
         folder: of the run.
-        seed: of the training.
+        seed: of the training, where it is another than that of the job.
+        label: that is learned, where bags have several.
     """
     shared, run = read_job(job)
-    out = Path(folder)
-    train_job(shared.with_seed(seed), replace(run, folder=out, root=out.parent, warn=False), if_exists="resume")
+    out, one = Path(folder), shared.variant(seed, label)
+    train_job(one, replace(run, folder=out, root=out.parent, warn=False), if_exists="resume")
 
 
 def _check_members(method: Method, run: Run) -> None:

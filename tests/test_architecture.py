@@ -78,7 +78,7 @@ BUDGET = {
     "predictions": (3_185, 14),
     "calibration": (4_600, 23),
     "evaluation": (2_990, 13),
-    "io": (6_835, 39),
+    "io": (6_875, 39),
     "datasets": (1_035, 9),
     "model": (3_865, 16),
     "training": (3_050, 14),
@@ -86,7 +86,7 @@ BUDGET = {
     "sklearn": (680, 4),
     "pathology": (3_330, 17),
     "report": (3_830, 12),
-    "cli": (4_320, 28),
+    "cli": (4_370, 28),
     "view": (1_720, 5),
 }
 """Most lines of code, scripts and templates, and most Python files of each package. Lower a number where a package

@@ -12,11 +12,14 @@ from miue.cli.bags import calibration_bags, check_order, label_as_trained, open_
 from miue.cli.flags import takes_settings
 from miue.cli.options import BAGS_HELP, AsJson, GivenPredictions, Out, Overwrite, Quiet
 from miue.cli.outputs import keeps_inputs
-from miue.cli.predictions import read_given, warn_of_shift
+from miue.cli.predictions import labeled_by, read_given, warn_of_shift
 from miue.common.errors import ConfigError
 from miue.common.folder_kinds import PREDICTIONS
 from miue.common.outputs import refuse_existing
 from miue.common.text import OUTPUT, RULES, is_or_are, plural, say, say_json
+
+OF_PREDICTIONS = {"classes", "labels", "id_column", "label_column"}
+"""What of the settings of bags is said of predictions, too."""
 
 if TYPE_CHECKING:
     from miue.calibration import Calibration, Goals
@@ -98,8 +101,9 @@ def calibrate(
         if held_out is not None:
             made = _calibrate_run(path, held_out, load, of_run, rules, goals, new_bags, progress=not quiet)
         else:
+            assert load.labels is None or isinstance(load.labels, Path)
             made = calibrate_on(
-                read_given(path, classes=load.classes),
+                labeled_by(read_given(path, classes=load.classes), load.labels, load.named_columns),
                 **vars(goals),
                 like=new_bags,
                 class_names=load.classes,
@@ -169,12 +173,12 @@ def _check_predictions_alone(path: Path, load: LoadSettings, of_run: RunRuleSett
         ConfigError: a run without bags, no --out, or options of bags.
     """
     is_run = (path / "config.json").exists()
-    unsuited = [*(load.given().keys() - {"classes"}), *(of_run.given().keys() & {"part", "estimator"})]
+    unsuited = [*(load.given().keys() - OF_PREDICTIONS), *(of_run.given().keys() & {"part", "estimator"})]
     if out is not None and not is_run and not unsuited:
         return
     raise ConfigError(
         item="miue calibrate",
-        wanted="RUN and BAGS, or PREDICTIONS with --out FILE and perhaps --classes",
+        wanted="RUN and BAGS, or PREDICTIONS with --out FILE and perhaps --labels or --classes",
         got="RUN without BAGS" if is_run else f"PREDICTIONS with {unsuited[0]}=…" if unsuited else "no --out",
         fix="see miue calibrate --help",
     )

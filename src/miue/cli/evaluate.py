@@ -10,9 +10,10 @@ import typer
 from miue.cli.flags import takes_settings
 from miue.cli.options import AsJson, GivenPredictions, Overwrite, Quiet
 from miue.cli.outputs import keeps_inputs, locks_out
-from miue.cli.predictions import groups_of, read_given
+from miue.cli.predictions import groups_of, labeled_by, read_given
 from miue.common.outputs import refuse_existing
-from miue.common.text import OUTPUT, say_json
+from miue.common.errors import ConfigError
+from miue.common.text import LABELS, OUTPUT, say_json
 
 if TYPE_CHECKING:
     from miue.settings import GroupSettings, TableSettings
@@ -25,6 +26,10 @@ def evaluate(
     predictions: GivenPredictions,
     table: TableSettings,
     groups: GroupSettings,
+    labels: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Table of labels, or verdicts of 'miue view'.", rich_help_panel=LABELS),
+    ] = None,
     allow_training_bags: Annotated[
         bool,
         typer.Option(
@@ -44,8 +49,8 @@ def evaluate(
     Prints accuracy, error detection (Conf.), OOD detection, UE, AUPR, FPR95, AUROC, sensitivity and specificity
     (with more than two classes the recall of each), ECE, Brier score, NLL and AURC of bags and instances; the
     JSON has the confusion matrix, too. With instance labels, also prints FROC: the sensitivity at 1/4 to 8 false
-    positives per negative bag. If the files that were predicted have no labels, add them with 'miue predict
-    --labels FILE'. Of several labels, prints a row for each, and their means.
+    positives per negative bag. If the predictions have no labels, add them with --labels FILE. Of several labels,
+    prints a row for each, and their means.
 
     A table of another tool needs a column of ids (bag_id, slide_id, slide, image_id, id) and either probabilities
     (p_0, p_1, …; prob_0, …; p_tumor, … by class; one column p, probability or Y_prob for two classes) or alpha_0,
@@ -70,13 +75,17 @@ def evaluate(
     groups.check()
 
     def evaluated(path: Path) -> Evaluation:
-        given = read_given(path, table.instances, table.classes)
+        given = labeled_by(read_given(path, table.instances, table.classes), labels, {})
         by_bag = groups_of([given.bags], groups)
         return evaluate_predictions(
             given, allow_training_bags=allow_training_bags, groups=by_bag, progress=not quiet
         )
 
-    several = {label: evaluated(folder) for label, folder in label_folders(predictions).items()}
+    folders = label_folders(predictions)
+    if folders and labels is not None:
+        fix = "predict the bags again with these labels"
+        raise ConfigError(item="labels", wanted="predictions of one label", got=f"of {len(folders)}", fix=fix)
+    several = {label: evaluated(folder) for label, folder in folders.items()}
     evaluation = LabelEvaluations(several) if several else evaluated(predictions)
     if out is not None:
         write_json(out, evaluation.to_json())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from miue.common.text import say
+from miue.common.errors import ConfigError
+from miue.common.text import plural, say
 
 if TYPE_CHECKING:
     from miue.predictions import Predictions, PredictionTable
@@ -30,6 +32,33 @@ def read_given(path: Path, instances: Path | None = None, classes: Sequence[str]
         alone = f"{str(path)!r} holds shard {shard.number}/{shard.count} alone, and not the bags of the others"
         say(f"Note: {alone}; 'miue merge' joins them", err=True)
     return predictions
+
+
+def labeled_by(predictions: Predictions, labels: Path | None, columns: Mapping[str, str]) -> Predictions:
+    """Return the predictions of those bags alone that a table has a label of, with it.
+
+    Args:
+        predictions: of bags.
+        labels: the table; None leaves them as they are.
+        columns: names of its columns by what they mean.
+
+    Raises:
+        StorageError, DataError: a table that cannot be used, or without a label of these bags.
+        ConfigError: a column that does not exist, or predictions of numbers.
+    """
+    if labels is None:
+        return predictions
+    from miue.io import read_labels_for
+
+    bags, classes = predictions.bags, predictions.provenance.classes
+    if bags.target is not None and bags.target.is_numeric:
+        wanted, fix = "predictions of classes or grades", "predict the bags again with these labels"
+        raise ConfigError(item="labels", wanted=wanted, got=bags.target.kind, fix=fix)
+    names, count = bags.bag_ids.astype(str).tolist(), bags.distribution.num_classes
+    read = read_labels_for(names, labels, columns, classes, count)
+    known = [name for name, is_known in zip(names, read.known, strict=True) if is_known]
+    say(f"labels: those of {len(known):,} of {plural(len(names), 'bag')}, in {str(labels)!r}", err=True)
+    return replace(predictions, bags=replace(bags, labels=read)).of_bags(known)
 
 
 def groups_of(tables: Sequence[PredictionTable], groups: GroupSettings) -> dict[str, str] | None:

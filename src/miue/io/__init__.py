@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # the same names as below, which a test compares
     from miue.io.instances import read_handed_over as read_handed_over
     from miue.io.instances import state_of_bags as state_of_bags
     from miue.io.instances import state_of_instances as state_of_instances
+    from miue.io.label_bags import read_labels_for as read_labels_for
     from miue.io.label_bags import with_labels_of_run as with_labels_of_run
     from miue.io.label_table import LabelTable as LabelTable
     from miue.io.label_table import fold_columns as fold_columns
@@ -55,7 +56,7 @@ _MODULES = {
     "miue.io.instance_labels": "with_instance_labels",
     "miue.io.instances": "FileInstances describe_bags find_bags_again keep_in_memory read_handed_over "
     "state_of_bags state_of_instances",
-    "miue.io.label_bags": "with_labels_of_run",
+    "miue.io.label_bags": "read_labels_for with_labels_of_run",
     "miue.io.label_table": "LabelTable fold_columns read_label_table",
     "miue.io.layouts": "FilesLayout StoreLayout find_layout",
     "miue.io.layouts.listing": "describe_bag_files",

@@ -15,7 +15,7 @@ from miue.bags.cells import known_text
 from miue.bags.classes import by_their_names, known_labels
 from miue.bags.columns import BAG, numbers_in_cells, read_classes, read_outcomes
 from miue.bags.names import barcode_of_patient, match_names, patients_in_names, strip_endings
-from miue.common.errors import ConfigError, DataError, missing_column, unknown_name
+from miue.common.errors import ConfigError, DataError, first_few, missing_column, unknown_name
 from miue.common.tables import read_header, read_text_columns
 from miue.common.text import plural
 from miue.io.columns import how_to_specify
@@ -286,6 +286,34 @@ def _with_instance_labels(loaded: LoadedBags, table: Path, given: LoadSettings) 
     else:
         bags = with_instance_labels(named, table, named_id_column(table, given.named_columns))
     return replace(loaded, bags=bags)
+
+
+def read_labels_for(
+    names: Sequence[str], path: Path, columns: Mapping[str, str], classes: Sequence[str], num_classes: int
+) -> Labels:
+    """Return the labels that a table has of bags, which are matched by name; unknown of those that it lacks.
+
+    Args:
+        names: of the bags.
+        path: of the table.
+        columns: names of its columns by what they mean.
+        classes: names of the classes, none where they have numbers alone.
+        num_classes: how many there are.
+
+    Raises:
+        StorageError, DataError: a table that cannot be used, or one of none of these bags.
+        ConfigError: a column that does not exist.
+    """
+    table = read_label_table(path, columns)
+    cells = [""] * len(names)
+    rows = match_names(table.ids, names, table.source)
+    for label, row in zip(table.labels, rows, strict=True):
+        if row is not None:
+            cells[row] = label
+    if not any(cells):
+        got, fix = f"none, but {first_few(map(repr, table.ids))}", "check the table, or name its column of bags"
+        raise DataError(item=f"label table {table.source!r}", wanted="labels of these bags", got=got, fix=fix)
+    return read_classes(cells, table.source, "label", classes, num_classes)
 
 
 def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...]) -> tuple[BagDataset, str]:

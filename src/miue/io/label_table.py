@@ -1,4 +1,4 @@
-"""Tables of labels as CLAM, Patho-Bench, MIREL and STAMP write them, and arrays of torchmil; every id is text."""
+"""Tables of labels as CLAM, Patho-Bench, MIREL, STAMP and people write them, and arrays of torchmil."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from miue.common.text import plural
 from miue.io.columns import check_meanings, find_column, how_to_specify
 from miue.io.formats.base import refusing
 from miue.io.formats.numpy_files import UNREADABLE, memory_mapped
+from miue.io.verdicts import is_of_verdicts, labels_of_verdicts
 from miue.settings import ReadFile
 
 BAG_COLUMNS = (
@@ -96,6 +97,8 @@ def read_label_table(
     specified = columns or {}
     check_meanings(specified, (BAG, "label", "event", "patient"))
     cells = read_text_columns(path)
+    if is_of_verdicts(list(cells)):
+        cells = labels_of_verdicts(cells)
     bags = _chosen(path, cells, specified.get(BAG), BAG_COLUMNS, "id")
     patients = _chosen(path, cells, specified.get("patient"), PATIENT_COLUMNS, "patient")
     labels = _chosen(path, cells, specified.get("label"), LABEL_COLUMNS, "label")

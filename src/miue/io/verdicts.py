@@ -26,3 +26,10 @@ def last_verdicts(columns: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """
     last = {bag: row for row, bag in enumerate(columns["bag_id"])}
     return {name: [cells[row] for row in last.values()] for name, cells in columns.items()}
+
+
+def labels_of_verdicts(columns: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return a table of verdicts as one of labels: a row of each bag of which a person could tell the class."""
+    last = last_verdicts(columns)
+    told = [row for row, label in enumerate(last["label"]) if label not in ("", CANNOT_TELL)]
+    return {name: [cells[row] for row in told] for name, cells in last.items()}

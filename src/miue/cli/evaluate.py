@@ -11,8 +11,8 @@ from miue.cli.flags import takes_settings
 from miue.cli.options import AsJson, GivenPredictions, Overwrite, Quiet
 from miue.cli.outputs import keeps_inputs, locks_out
 from miue.cli.predictions import groups_of, labeled_by, read_given
-from miue.common.outputs import refuse_existing
 from miue.common.errors import ConfigError
+from miue.common.outputs import refuse_existing
 from miue.common.text import LABELS, OUTPUT, say_json
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,8 +91,9 @@ def test_a_model_is_the_mean_of_a_network_on_each_encoder_and_their_disagreement
     predictions = model.predict(bags)
     p = []
     for member, part in zip(model.method.members(), parts.values(), strict=True):
-        assert member.network.encoder.encoder.layers[0].in_features == part.instance_shape[0]
-        member.network.encoder = member.network.encoder.encoder  # without the choice of columns
+        whole: Any = member.network.encoder
+        assert whole.encoder.layers[0].in_features == part.instance_shape[0]
+        member.network.encoder = whole.encoder  # without the choice of columns
         batch = part.batch(range(len(part)))
         p.append(member.bag_log_probabilities(batch).detach().double().exp().numpy())
     mean = np.mean(p, 0)
@@ -111,7 +113,8 @@ def test_each_network_learns_the_scale_of_its_own_features() -> None:
         np.ones((int(parts["uni"].sizes.sum()), 3), np.float32), parts["uni"].sizes, parts["uni"].ids
     )
     model = train_one_epoch(join_features({**parts, "conch": ones}), distances=())
-    uni, conch = (member.network.encoder.encoder for member in model.method.members())
+    encoders: list[Any] = [member.network.encoder for member in model.method.members()]
+    uni, conch = (encoder.encoder for encoder in encoders)
     assert torch.equal(conch.mean, torch.ones(3)) and len(uni.mean) == 5 and uni.mean.abs().max() < 1
 
 
@@ -127,7 +130,8 @@ def test_one_network_reads_all_features_where_patches_are_joined() -> None:
     bags = join_features(in_memory())
     model = train_one_epoch(bags, settings={"max_epochs": 1, "join": "patches"})
     assert len(model.method.members()) == 1 and model.contract.encoders == WIDTHS
-    assert model.method.network.encoder.layers[0].in_features == 8
+    encoder: Any = model.method.network.encoder
+    assert encoder.layers[0].in_features == 8
     other = BagDataset.from_arrays([np.ones((2, 8))])
     assert len(model.predict(other).bags) == 1  # the columns of a table, which name no encoder
 
@@ -144,7 +148,7 @@ def test_a_model_is_saved_and_read_back_with_what_each_member_reads(tmp_path: Pa
 def test_a_training_on_two_encoders_resumes_to_the_same_weights(tmp_path: Path) -> None:
     bags = join_features(in_memory())
     for out, epochs in (("a", 2), ("a", 4), ("b", 4)):
-        if_exists = "resume" if epochs == 4 and out == "a" else "refuse"
+        if_exists: Any = "resume" if epochs == 4 and out == "a" else "refuse"
         settings = {"max_epochs": epochs, "distances": (), "device": "cpu"}
         miue.train(
             bags, method="softmax", progress=False, out=tmp_path / out, if_exists=if_exists, settings=settings

@@ -227,7 +227,7 @@ def test_labels_that_cannot_be_learned_are_named(
     tmp_path: Path, columns: dict[str, list[Any]], named: list[str], wanted: str
 ) -> None:
     rows = {name: (cells * 20) for name, cells in columns.items()}
-    assert wanted in fail("train", *written(tmp_path, **rows), *named, "--out", tmp_path / "run", "--quiet")
+    assert wanted in fail("train", *written(tmp_path, None, **rows), *named, "--out", tmp_path / "run", "--quiet")
     assert not (tmp_path / "run").exists()
 
 

@@ -332,11 +332,12 @@ def shift_scores(
 @app.command("near-ood")
 def near_ood(results: Results = RESULTS, out: TablePath = None) -> None:
     """Print how well bags of which a part is of another source are detected, from the results that are there."""
+    from miue.cli.cross_validate import markdown
     from papers.mirel.measured import read_measured
     from papers.mirel.shift_scores import near_table
 
     rows = [row for path in sorted((results / "shift").glob("mnist-*.csv")) for row in read_measured(path)]
-    print_markdown(near_table(rows), out)
+    print_markdown(markdown(near_table(rows)), out)
 
 
 @app.command("instance-guarantees")

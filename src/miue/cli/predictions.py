@@ -49,9 +49,10 @@ def labeled_by(predictions: Predictions, labels: Path | None, columns: Mapping[s
     if labels is None:
         return predictions
     from miue.io import read_labels_for
+    from miue.targets import IntervalTarget
 
     bags, classes = predictions.bags, predictions.provenance.classes
-    if bags.target is not None and bags.target.is_numeric:
+    if isinstance(bags.target, IntervalTarget):
         wanted, fix = "predictions of classes or grades", "predict the bags again with these labels"
         raise ConfigError(item="labels", wanted=wanted, got=bags.target.kind, fix=fix)
     names, count = bags.bag_ids.astype(str).tolist(), bags.distribution.num_classes

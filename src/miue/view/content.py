@@ -27,7 +27,7 @@ from miue.pathology.export.patches import (
 from miue.pathology.slides import SlideFiles
 from miue.predictions import Predictions, PredictionTable, describe_scores, uncertainty_column
 from miue.settings import Limits
-from miue.targets import Target
+from miue.targets import IntervalTarget, Target
 from miue.view.slides import Kept, SlideTiles
 from miue.view.verdicts import VerdictFile
 
@@ -87,7 +87,7 @@ class Content:
     def choices(self) -> list[str]:
         """The labels among which a verdict chooses; none where labels are numbers."""
         bags, known = self.predictions.bags, self.predictions.provenance.classes
-        if bags.target is not None and bags.target.is_numeric:
+        if isinstance(bags.target, IntervalTarget):
             return []
         count = bags.distribution.num_classes
         return list(known if len(known) == count else numbered_classes(count))

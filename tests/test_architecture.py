@@ -66,7 +66,7 @@ LIGHT = ("distributions", "predictions", "calibration", "evaluation", "report")
 
 
 BUDGET = {
-    "common": (4_255, 26),
+    "common": (4_260, 26),
     "settings": (830, 7),
     "targets": (790, 8),
     "bags": (4_455, 20),
@@ -82,11 +82,11 @@ BUDGET = {
     "datasets": (1_035, 9),
     "model": (3_865, 16),
     "training": (3_050, 14),
-    "selection": (1_775, 8),
+    "selection": (1_885, 9),
     "sklearn": (680, 4),
     "pathology": (3_330, 17),
     "report": (3_830, 12),
-    "cli": (4_370, 28),
+    "cli": (4_395, 28),
     "view": (1_720, 5),
 }
 """Most lines of code, scripts and templates, and most Python files of each package. Lower a number where a package

@@ -255,3 +255,49 @@ def test_label_sets_are_checked() -> None:
             bags.with_label_sets(values, names)
     with pytest.raises(DataError, match="one label each"):
         miue.train(dataset(), progress=False, settings=SETTINGS)
+
+
+def test_each_label_is_calibrated_and_decided_by_itself(tmp_path: Path) -> None:
+    given = [*written(tmp_path), "--classes", ",".join(LABELS)]
+    run("data", "split", *given, "--calibration", "0.4", "--out", tmp_path / "splits.csv")
+    split = ["--splits", tmp_path / "splits.csv"]
+    run("train", *given, *split, "--out", tmp_path / "run", "--set", "max_epochs=3", "--quiet")
+    rules = ["--without", "deferral,ood", "--coverage", "0.5", "--quiet"]
+    assert "Calibration HER2" in run("calibrate", tmp_path / "run", *given[:3], *split, *rules)
+    run("predict", tmp_path / "run", *given[:3], *split, "--out", tmp_path / "out", "--quiet")
+    goals: dict[str, Any] = {
+        "prediction_sets": miue.PredictionSetGoal(0.5),
+        "deferral": None,
+        "false_alarms": None,
+    }
+    read = {"task": "multi-label", "splits": tmp_path / "splits.csv"}
+    bags = miue.load_bags(given[0], labels=given[2], classes=LABELS, settings=read).bags
+    for name, folder in label_folders(tmp_path / "run").items():
+        made, of_label = miue.Calibration.load(folder), bags.of_label(name).split("calibration")
+        known = of_label.subset(np.flatnonzero(of_label.labels.known))
+        alone = miue.calibrate(miue.Model.load(folder, calibrated=False).predict(known), **goals)
+        assert made.prediction_sets == alone.prediction_sets and made.deferral is None
+        decided = miue.read_predictions(tmp_path / "out" / folder.name).bags.decisions
+        assert decided is not None and decided.prediction_sets is not None
+    assert "label in set" in run("evaluate", tmp_path / "out")
+    error = fail("calibrate", tmp_path / "run", *given[:3], "--out", tmp_path / "c.json")
+    assert "several labels" in error
+
+
+def test_labels_are_cross_validated_on_the_same_folds_and_averaged_in_each(tmp_path: Path) -> None:
+    given = [*written(tmp_path), "--classes", ",".join(LABELS), "--set", "max_epochs=1", "--method", "softmax"]
+    command = ["cross-validate", *given, "--folds", "2", "--distance", "none", "--out", tmp_path / "cv", "--quiet"]
+    assert "ER" in run(*command)
+    values, tested = [], []
+    for folder in label_folders(tmp_path / "cv").values():
+        with (folder / "runs.csv").open() as file:
+            rows = [row for row in csv.DictReader(file) if (row["metric"], row["level"]) == ("nll", "bags")]
+        values.append([float(row["value"]) for row in rows])
+        with (folder / "splits.csv").open() as file:
+            tested.append({row["bag_id"]: row["fold_0"] for row in csv.DictReader(file)})
+    with (tmp_path / "cv" / "summary.csv").open() as file:
+        (mean,) = (row for row in csv.DictReader(file) if (row["metric"], row["level"]) == ("nll", "bags"))
+    assert float(mean["mean"]) == pytest.approx(np.mean(values))
+    assert float(mean["std"]) == pytest.approx(np.mean(values, 0).std(ddof=1))
+    assert all(tested[0][bag] == part for bag, part in tested[1].items() if bag in tested[0])
+    assert "mean" in run(*command)  # what is finished is not repeated

@@ -13,8 +13,9 @@ from miue.cli.flags import takes_settings
 from miue.cli.options import BAGS_HELP, AsJson, GivenPredictions, Out, Overwrite, Quiet
 from miue.cli.outputs import keeps_inputs
 from miue.cli.predictions import labeled_by, read_given, warn_of_shift
-from miue.common.errors import ConfigError
+from miue.common.errors import ConfigError, first_few, one_of_two
 from miue.common.folder_kinds import PREDICTIONS
+from miue.common.label_folders import label_folders, of_label
 from miue.common.outputs import refuse_existing
 from miue.common.text import OUTPUT, RULES, is_or_are, plural, say, say_json
 
@@ -22,6 +23,7 @@ OF_PREDICTIONS = {"classes", "labels", "id_column", "label_column"}
 """What of the settings of bags is said of predictions, too."""
 
 if TYPE_CHECKING:
+    from miue.bags import BagDataset
     from miue.calibration import Calibration, Goals
     from miue.predictions import Predictions
     from miue.settings import CalibrateSettings, LoadSettings, RunRuleSettings, TableSettings
@@ -79,7 +81,7 @@ def calibrate(
     tests, every bag will be deferred.
 
     With RUN and BAGS the rules are stored in the run's folder, and miue predict applies them. With PREDICTIONS
-    they are written to --out, and miue decide applies them.
+    they are written to --out, and miue decide applies them. A run of several labels gets rules for each.
 
     Example: miue calibrate run store --max-error 0.05
     """
@@ -91,18 +93,16 @@ def calibrate(
         refuse_existing(out, overwrite=overwrite)
     goals = Goals.of(rules)
     new_bags = None if like is None else _read_new_bags(like, load)
+    several, made = label_folders(path), {}
+    if several and (out is not None or like is not None):
+        fix = f"calibrate each: {first_few(map(str, several.values()))}"
+        raise one_of_two("a run of several labels with --out or --like", fix=fix)
     if held_out is None:
         _check_predictions_alone(path, load, of_run, out)
-    else:
-        check_order(path, held_out)
-        out = out or path / "calibration.json"
-    assert out is not None
-    with locked(out):  # a place that cannot be written is refused before the work
-        if held_out is not None:
-            made = _calibrate_run(path, held_out, load, of_run, rules, goals, new_bags, progress=not quiet)
-        else:
-            assert load.labels is None or isinstance(load.labels, Path)
-            made = calibrate_on(
+        assert out is not None
+        assert load.labels is None or isinstance(load.labels, Path)
+        with locked(out):  # a place that cannot be written is refused before the work
+            made[""] = calibrate_on(
                 labeled_by(read_given(path, classes=load.classes), load.labels, load.named_columns),
                 **vars(goals),
                 like=new_bags,
@@ -110,16 +110,27 @@ def calibrate(
                 made_from=CalibrationBags(path=str(path)),
                 settings={"bags_of_patient": rules.bags_of_patient, "seed": rules.seed},
             )
-        made.save(out)
-    if as_json:
-        say_json(made.model_dump(mode="json"))
+            made[""].save(out)
     else:
-        made.tables()[0].show("Calibration")
-    for note in made.notes():
-        say(f"Note: {note}", err=as_json)
-    if made.warning:
-        say(f"Warning: {made.warning}", err=True)
-    say(f"Written to {out}", err=as_json)
+        check_order(path, held_out)
+        with locked(path if several else out or path / "calibration.json"):
+            opened = _open_held_out(path, held_out, load, tuple(several), progress=not quiet)
+            for label, run in (several or {"": path}).items():
+                options = (load, of_run, rules, goals, new_bags)
+                with of_label(label):
+                    made[label] = _calibrate_run(run, held_out, opened, label, *options, progress=not quiet)
+                made[label].save(out or run / "calibration.json")
+    if as_json:
+        every = {label: one.model_dump(mode="json") for label, one in made.items()}
+        say_json({"labels": every} if several else every[""])
+    for label, one in made.items():
+        if not as_json:
+            one.tables()[0].show(f"Calibration {label}".strip())
+        for note in one.notes():
+            say(f"Note: {note}", err=as_json)
+        if one.warning:
+            say(f"Warning: {one.warning}", err=True)
+        say(f"Written to {out or several.get(label, path) / 'calibration.json'}", err=as_json)
 
 
 def _read_new_bags(path: Path, load: LoadSettings) -> Predictions:
@@ -128,9 +139,24 @@ def _read_new_bags(path: Path, load: LoadSettings) -> Predictions:
     return replace(predictions, provenance=predictions.provenance.model_copy(update={"bags": str(path)}))
 
 
+def _open_held_out(
+    path: Path, held_out: Path, load: LoadSettings, labels: tuple[str, ...], *, progress: bool
+) -> BagDataset:
+    """Return the bags to choose those from that the run at ``path`` is calibrated on."""
+    from miue.model import read_config
+
+    contract = read_config(next(iter(label_folders(path).values()), path)).contract
+    shape = contract.instance_shape
+    opened = open_bags_of(contract, held_out, load, progress=progress, labels=labels, instance_shape=shape)
+    say_left_out(opened)
+    return opened.bags
+
+
 def _calibrate_run(
     run: Path,
     held_out: Path,
+    every: BagDataset,
+    label: str,
     load: LoadSettings,
     of_run: RunRuleSettings,
     rules: CalibrateSettings,
@@ -139,22 +165,20 @@ def _calibrate_run(
     *,
     progress: bool,
 ) -> Calibration:
-    """Return the calibration of the model in ``run``."""
+    """Return the calibration of the model in ``run``; of one of several labels, by the bags where it is known."""
     from miue.model import Model
     from miue.model.calibrate import calibrate_model
 
     model = Model.load(run, trust=of_run.trust, calibrated=False)
-    contract = model.contract
-    opened = open_bags_of(contract, held_out, load, progress=progress, instance_shape=contract.instance_shape)
-    say_left_out(opened)
-    bags, made_from = calibration_bags(run, opened.bags, of_run.part)
-    if of_run.part is None and len(bags) < len(opened.bags) and not any(opened.bags.splits):
-        count = f"{len(bags):,} of {plural(len(opened.bags), 'bag')}"
+    bags, made_from = calibration_bags(run, every.of_label(label) if label else every, of_run.part)
+    if of_run.part is None and len(bags) < len(every) and not any(every.splits):
+        count = f"{len(bags):,} of {plural(len(every), 'bag')}"
         listed = str(run / "splits.csv")
         say(f"calibration bags: {count}, {made_from.split} ({listed!r}); pass others alone", err=True)
+    bags = label_as_trained(bags, load, run, model.contract.class_names)
     return calibrate_model(
         model,
-        label_as_trained(bags, load, run, contract.class_names),
+        bags.subset(bags.labels.known.nonzero()[0]) if label else bags,
         goals,
         like=new_bags,
         estimator=of_run.estimator,

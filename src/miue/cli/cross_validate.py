@@ -73,7 +73,8 @@ def cross_validate(
     Prints mean ± standard deviation and a 95 % interval of every metric. Folds keep patients together and classes
     balanced, unless --splits or the label table specifies the folds. Each fold has validation bags for early
     stopping (none with --validation-fraction 0); its test bags select nothing. --out gets every run with its
-    predictions, runs.csv, summary.csv and splits.csv; after a kill, the same command continues.
+    predictions, runs.csv, summary.csv and splits.csv; after a kill, the same command continues. Several labels
+    have the same folds and a folder each, and the means over labels are printed, too.
 
     Example: miue cross-validate features --labels labels.csv --folds 5 --seeds 42,17 --out cv
     """
@@ -81,6 +82,7 @@ def cross_validate(
     from miue.io import make_folds
     from miue.model import Recipe
     from miue.selection import cross_validate as run
+    from miue.selection import cross_validate_labels
 
     part = None if shard is None else parse_shard(shard)
     numbers: list[int] = list(map(value_of, seeds or ["42"]))  # type: ignore[arg-type]
@@ -90,32 +92,32 @@ def cross_validate(
     if given is not None and load.skip_bad:
         given, _ = given.without_absent(opened.bags)
     splits = given or make_folds(opened.bags, folds or 5, validation=settings.validation_share, seed=split_seed)
-    found = run(
-        opened.bags,
-        splits,
-        numbers,
-        out,
-        Recipe.of(settings),
-        settings=settings,
-        shard=part,
-        progress=not quiet,
-    )
+    several = opened.bags.by_label()
+    validate: Any = cross_validate_labels if several else run
+    recipe = Recipe.of(settings)
+    found = validate(opened.bags, splits, numbers, out, recipe, settings=settings, shard=part, progress=not quiet)
     if not found:
-        done = f"{len(_finished(out, numbers)):,} of {len(splits) * len(numbers):,} runs"
+        runs = len(splits) * len(numbers) * max(1, len(several))
+        done = f"{len(_finished(out, numbers)):,} of {runs:,} runs"
         say(f"Shard {part} is done. {done} are in {out}; the last shard to end writes the tables.")
         return
     _say_other_seeds(out, numbers)
     if as_json:
-        summary = [asdict(one) for one in found]
-        say_json({"folds": len(splits), "seeds": numbers, "summary": summary, "out": str(out)})
+        of_labels = (
+            {label: [asdict(one) for one in summary] for label, summary in found.items()} if several else {}
+        )
+        said = {"labels": of_labels} if several else {"summary": [asdict(one) for one in found]}
+        say_json({"folds": len(splits), "seeds": numbers, **said, "out": str(out)})
         return
-    found.as_table().show(f"{plural(len(splits), 'fold')} × {plural(len(numbers), 'seed')}")
+    table = found.tables()[0] if several else found.as_table()
+    table.show(f"{plural(len(splits), 'fold')} × {plural(len(numbers), 'seed')}")
     say(f"Written to {out}: summary.csv, runs.csv, splits.csv, and each run with its predictions.")
 
 
 def _finished(out: Path, seeds: Sequence[int] | None = None) -> list[int]:
     """Return the seed of each finished run, of all seeds or of these."""
-    names = [path.parent.name.removeprefix("seed_") for path in out.glob("fold_*/seed_*/metrics.json")]
+    runs = (path for within in ("", "*/") for path in out.glob(f"{within}fold_*/seed_*/metrics.json"))
+    names = [path.parent.name.removeprefix("seed_") for path in runs]
     return [int(name) for name in names if name.isdecimal() and (seeds is None or int(name) in seeds)]
 
 

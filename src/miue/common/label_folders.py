@@ -83,10 +83,12 @@ def open_label_folders(folder: Path, labels: Iterable[str], *, overwrite: bool, 
 
 @contextmanager
 def of_label(name: str) -> Iterator[None]:
-    """Name a label in an error of the block."""
+    """Name a label in an error of the block, unless its name is empty."""
     try:
         yield
     except MiueError as error:
+        if not name:
+            raise
         raise error.replaced(item=f"label {name!r}: {error.item}") from error
 
 

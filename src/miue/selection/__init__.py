@@ -5,6 +5,7 @@ from __future__ import annotations
 from miue.selection.choice import Choice, Tried, candidates, choose
 from miue.selection.comparison import Compared, Comparison, Difference, compare
 from miue.selection.cross_validation import cross_validate
+from miue.selection.labels import LabelSummaries, cross_validate_labels
 from miue.selection.mil import MILCheck, check_mil
 from miue.selection.mil_bags import MIL_TESTS
 from miue.selection.summaries import Summaries, Summary
@@ -16,6 +17,7 @@ __all__ = [
     "Compared",
     "Comparison",
     "Difference",
+    "LabelSummaries",
     "MILCheck",
     "Summaries",
     "Summary",
@@ -27,4 +29,5 @@ __all__ = [
     "choose",
     "compare",
     "cross_validate",
+    "cross_validate_labels",
 ]

@@ -109,10 +109,10 @@ class OpenRuns:
         if not all(_evaluation(self.out, k, seed).exists() for k, seed in self.every):
             return Summaries()
         with locked(self.out, wait=True):
-            values = [value for k, seed in self.every for value in _values(self.out, k, seed)]
+            values = [value for k, seed in self.every for value in values_of_run(self.out, k, seed)]
             _write(self.out / "runs.csv", values)
             summaries = summarize(values, self.shares)
-            _write(self.out / "summary.csv", summaries)
+            write_summary(self.out, summaries)
         return summaries
 
 
@@ -201,7 +201,7 @@ def _evaluation(out: Path, fold: int, seed: int) -> Path:
     return folder_of(out, fold, seed) / "metrics.json"
 
 
-def _values(out: Path, fold: int, seed: int) -> Iterator[Value]:
+def values_of_run(out: Path, fold: int, seed: int) -> Iterator[Value]:
     """Yield the metrics of a run.
 
     Raises:
@@ -244,6 +244,11 @@ def _digest(folds: Sequence[BagDataset]) -> str:
 
 def _shares(folds: Sequence[BagDataset]) -> FoldShares:
     return FoldShares.of(folds[0].labels.known.tolist(), [fold.splits for fold in folds])
+
+
+def write_summary(out: Path, summaries: Summaries) -> None:
+    """Write summary.csv into the folder of a cross-validation."""
+    _write(out / "summary.csv", summaries)
 
 
 def _write(path: Path, rows: Sequence[Value] | Sequence[Summary]) -> None:

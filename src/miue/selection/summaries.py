@@ -55,6 +55,12 @@ class Summary:
     low: float | None
     high: float | None
 
+    def in_words(self) -> str:
+        """Return mean ± standard deviation; shares in percent."""
+        scale, digits = (100, 2) if is_share(self.metric) else (1, 4)
+        spread = "" if self.std is None else f" ± {scale * self.std:.{digits}f}"
+        return f"{scale * self.mean:.{digits}f}{spread}"
+
 
 @dataclass(frozen=True)
 class FoldShares:
@@ -103,14 +109,12 @@ class Summaries(PrintsAsTable, tuple[Summary, ...]):
         rows = []
         for summary in self:
             scale, digits = (100, 2) if is_share(summary.metric) else (1, 4)
-            spread = "" if summary.std is None else f" ± {scale * summary.std:.{digits}f}"
             interval = (
                 ""
                 if summary.low is None or summary.high is None
                 else f"{scale * summary.low:.{digits}f} to {scale * summary.high:.{digits}f}"
             )
-            mean = f"{scale * summary.mean:.{digits}f}{spread}"
-            rows.append((summary.metric, summary.level, mean, interval, str(summary.runs)))
+            rows.append((summary.metric, summary.level, summary.in_words(), interval, str(summary.runs)))
         return ResultTable(
             ("metric", "level", "mean ± std", "95 % interval", "runs"), tuple(rows), (f"{units()} {INTERVALS}",)
         )

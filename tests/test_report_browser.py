@@ -28,12 +28,13 @@ from made_predictions import (
 from made_promises import exact_interval
 from made_reports import store_of
 
-from miue.bags import Coords
+from miue.bags import Coords, Labels, Outcomes
 from miue.calibration import DeferralGoal, FalseAlarmGoal, calibrate, decide
 from miue.evaluation.level import error_measure
 from miue.predictions import Predictions, Provenance
 from miue.report.levels import Resampling
 from miue.report.report import write_report
+from miue.targets import Survival
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 PAPER = 960  # pixels of a page of letter paper on its side, between its margins
@@ -122,6 +123,34 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Show]:
     for one in every:
         one.context.close()
         assert one.complaints == []
+
+
+def of_times() -> Predictions:
+    """Predictions of times until an event, some of which are censored."""
+    random, made = np.random.default_rng(3), without_evidence(made_predictions(60, classes=3))
+    values, observed = random.exponential(9, 60), random.random(60) < 0.6
+    target = Survival(edges=(3.0, 8.0))
+    known = Outcomes(values, made.bags.labels.known, observed)
+    labels = Labels(np.where(known.known, target.classes_of(values), 0), known.known)
+    bags = replace(made.bags, outcomes=known, labels=labels, target=target)
+    assert made.instances is not None
+    instances = replace(made.instances, labels=Labels.unknown(len(made.instances)), target=target)
+    return replace(made, bags=bags, instances=instances)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_curves_of_times_are_drawn_with_how_many_are_at_risk(show: Show, scheme: str) -> None:
+    opened = show(of_times(), scheme=scheme)
+    assert opened.page.locator("#own-0-plot .scatterlayer .trace").count() >= 3
+    rows = opened.page.locator("#own-0-table tbody tr").all_inner_texts()
+    assert sum(int(row.split("\t")[1]) for row in rows) == 40  # labeled, and not out of distribution
+    assert "Log-rank test" in opened.text("#own-0-caption")
+    assert opened.page.locator("#reliability").count() == 0
+    heading = opened.text("#bags-table thead").lower()
+    assert "median time" in heading and "probability" not in heading
+    opened.page.locator("#bags-table button.link").first.click()
+    assert "risk" in opened.text("#bag-caption")
+    assert grave_violations(opened.page) == []
 
 
 def accepted_and_errors(predictions: Predictions, share: float) -> tuple[int, int, int]:

@@ -13,20 +13,22 @@ import numpy as np
 import pytest
 import torch
 from commands import fail, run
-from scipy.stats import norm
+from made_reports import reported
+from scipy.stats import CensoredData, binomtest, ecdf, logrank, norm
 from sklearn.metrics import cohen_kappa_score, r2_score
 
 import miue
 from miue.bags import BagBatch, BagDataset, Labels, OodFlags, Outcomes, Segments, merge_bags
-from miue.calibration import PredictionSetGoal
+from miue.calibration import PredictionSetGoal, worklist
 from miue.calibration.prediction_sets import fit_prediction_sets
+from miue.calibration.reasons import BETWEEN, SPREAD
 from miue.common.errors import ConfigError, DataError
 from miue.distributions import Categorical
 from miue.evaluation.bootstrap import bootstrap_intervals
 from miue.io import make_folds
-from miue.predictions import PredictionTable
+from miue.predictions import Predictions, PredictionTable
 from miue.targets import TARGETS, IntervalTarget, Ordinal, Regression, Survival, Target, concordance
-from miue.targets.kaplan_meier import KaplanMeier
+from miue.targets.kaplan_meier import KaplanMeier, log_rank
 
 PARTS = ("train", "validation", "test")
 QUICK: dict[str, Any] = {"progress": False, "settings": {"max_epochs": 3, "device": "cpu"}}
@@ -198,6 +200,35 @@ def test_metrics_of_times_are_those_of_their_definitions(p: np.ndarray) -> None:
     assert found["calibration_gap"] == pytest.approx(gap)
 
 
+def test_the_log_rank_test_and_the_product_limit_agree_with_others() -> None:
+    generator = np.random.default_rng(0)
+    values, observed = generator.integers(1, 12, 50).astype(float), generator.random(50) < 0.6
+    group = generator.integers(0, 2, 50)
+    parts = [
+        CensoredData(uncensored=values[of & observed], right=values[of & ~observed])
+        for of in (group < 1, group > 0)
+    ]
+    assert log_rank(values, observed, group) == pytest.approx(logrank(*parts).pvalue)
+    theirs = ecdf(CensoredData(uncensored=values[observed], right=values[~observed])).sf
+    ours = KaplanMeier(values, observed, np.ones((1, 50)))
+    np.testing.assert_allclose(ours(theirs.quantiles)[0], theirs.probabilities, atol=1e-12)
+    every = KaplanMeier(values, np.ones(50, bool), np.ones((1, 50))).interval(np.array([0.0, 6.0, 20.0]))
+    exact = [binomtest(int((values >= t).sum()), 50).proportion_ci(method="exact") for t in (0, 6, 20)]
+    np.testing.assert_allclose(every, np.transpose([(one.low, one.high) for one in exact]))
+
+
+@pytest.mark.long
+def test_intervals_of_the_product_limit_contain_it_as_often_as_stated() -> None:
+    hits = []
+    for seed in range(500):
+        generator = np.random.default_rng(seed)
+        events, ends = generator.exponential(1, 40), generator.exponential(2, 40)
+        curve = KaplanMeier(np.minimum(events, ends), events <= ends, np.ones((1, 40)))
+        low, high = curve.interval(np.array([0.2, 0.7, 1.5]))
+        hits.append((low <= np.exp([-0.2, -0.7, -1.5])) & (np.exp([-0.2, -0.7, -1.5]) <= high))
+    assert (np.mean(hits, axis=0) > 0.94).all()
+
+
 @pytest.mark.long
 def test_intervals_of_the_concordance_contain_it_nearly_as_often_as_stated() -> None:
     hits = []
@@ -355,16 +386,94 @@ def test_a_method_that_does_not_learn_from_censored_times_is_refused() -> None:
         miue.train(times(), method="mirel", **QUICK)
 
 
-def test_what_needs_classes_refuses_numbers(tmp_path: Path) -> None:
+def test_what_needs_classes_refuses_numbers() -> None:
     bags = numbers()
     predictions = miue.train(bags, **QUICK).predict(bags)
-    with pytest.raises(DataError, match="regression"):
-        miue.write_report(tmp_path / "r.html", [("", predictions)])
     with pytest.raises(ConfigError, match="flags of instances"):
         miue.calibrate(predictions, instances=miue.InstanceGoal("no-false-flag", 0.1))
     of_times = miue.train(times(), method="softmax", **QUICK).predict(times())
     with pytest.raises(DataError, match="survival"):
         miue.calibrate(of_times)
+
+
+@pytest.fixture(scope="module")
+def predicted() -> dict[str, Predictions]:
+    """Return predictions of new bags whose labels are numbers, and times."""
+    found = {}
+    for bags in (numbers(), times()):
+        assert bags.target is not None
+        model = miue.train(bags.subset(np.arange(50)), method="softmax", **QUICK)
+        found[bags.target.kind] = model.predict(bags.subset(np.arange(50, 90)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "titles"),
+    [
+        ("regression", ("Predicted against true", "Uncertainty", "Calibration")),
+        ("survival", ("Survival", "Calibration")),
+    ],
+)
+def test_a_report_shows_what_has_a_meaning_for_the_label_alone(
+    predicted: dict[str, Predictions], tmp_path: Path, kind: str, titles: tuple[str, ...]
+) -> None:
+    given = predicted[kind]
+    page, written = reported(tmp_path, given)
+    assert [figure["title"].partition(":")[0] for figure in page.data["figures"][0]] == list(titles)
+    assert all(title in page.text for title in titles)
+    for word in ("accura", "Reliability", "incorrect", "sensitivity", "confidence"):
+        assert word not in page.text[page.text.index("Skip to the content") :]
+    target = given.bags.target
+    assert target is not None
+    metrics = written.verdicts[0].to_json()["metrics"]
+    assert set(metrics) == {"nll", *target.own_metrics}
+    assert metrics[target.headline[0]]["low"] < metrics[target.headline[0]]["high"]
+    [values] = [one["values"] for one in page.data["predictions"]]
+    assert set(values) == set(given.bags.predicted_values())
+    outcomes = page.data["bags"]["outcome"]
+    assert given.bags.outcomes is not None
+    assert any(text.endswith("+") for text in outcomes["texts"]) != given.bags.outcomes.observed.all()
+    without = replace(given.bags, labels=Labels.unknown(40), outcomes=Outcomes.unknown(40))
+    unlabeled, _ = reported(tmp_path, replace(given, bags=without))
+    assert unlabeled.data["figures"] == [[]]
+    assert f"Predicted {next(iter(values)).replace('_', ' ')} of 40 bags" in unlabeled.text
+
+
+def test_the_curves_of_a_report_are_of_groups_of_the_risk(predicted: dict[str, Predictions]) -> None:
+    table = predicted["survival"].bags
+    figure = table.own_figures()[0]
+    assert table.outcomes is not None
+    risk, values = table.predicted_values()["risk"], table.outcomes.values
+    low = risk <= np.quantile(risk, 0.5, method="lower")
+    curve = KaplanMeier(values[low], table.outcomes.observed[low], np.ones((1, int(low.sum()))))
+    assert figure.series[0].name == "lower risk"
+    x = np.array([0.0, *curve.times, values[low].max()])
+    np.testing.assert_allclose(figure.series[0].x, x, rtol=1e-5)
+    np.testing.assert_allclose(figure.series[0].y, curve(x)[0], atol=1e-5)
+    assert figure.table is not None
+    assert [row[1] for row in figure.table[1:]] == [str(low.sum()), str((~low).sum())]
+
+
+def test_models_that_disagree_about_a_number_cannot_be_compared(
+    predicted: dict[str, Predictions], tmp_path: Path
+) -> None:
+    given = predicted["regression"]
+    assert given.bags.outcomes is not None
+    values = given.bags.outcomes.values + (np.arange(40) == 3) * 1e-9
+    other = replace(given, bags=replace(given.bags, outcomes=Outcomes.of(values)))
+    with pytest.raises(DataError, match="as other predictions have it"):
+        reported(tmp_path, given, other, names=["a", "b"])
+
+
+@pytest.mark.parametrize(("kind", "columns"), [("regression", "value"), ("survival", "risk")])
+def test_a_worklist_says_what_is_predicted_in_the_words_of_the_label(
+    predicted: dict[str, Predictions], kind: str, columns: str
+) -> None:
+    row = worklist(predicted[kind]).rows[0]
+    at = predicted[kind].bags.bag_ids.tolist().index(row["slide"])
+    assert row["predicted"] == predicted[kind].bags.described()[at]
+    assert columns in row and "probability" not in row
+    assert SPREAD in worklist(predicted[kind]).judged and BETWEEN not in worklist(predicted[kind]).judged
 
 
 def test_a_store_keeps_outcomes_and_their_target(tmp_path: Path) -> None:

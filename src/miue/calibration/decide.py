@@ -44,7 +44,8 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
     classes = match_classes(predictions, calibration)
     names = np.array(classes, object)
     decision = names[table.predicted]
-    reason = np.array([f"{names[c]} is the most probable class" for c in table.predicted], object)
+    part = "class" if table.has_classes else "interval"
+    reason = np.array([f"{names[c]} is the most probable {part}" for c in table.predicted], object)
     if calibration.deferral is not None:
         deferred, reason = _deferred(table, calibration.deferral)
         decision[deferred] = DEFERRED

@@ -235,11 +235,10 @@ def _needed_for_deferral(goal: DeferralGoal, alarms: FalseAlarmGoal | None) -> i
     return needed
 
 
-def needed_by_default() -> int:
+def needed_by_default(target: Target | None = None) -> int:
     """Return how many labeled bags in distribution are enough for every part that nobody has to ask for."""
-    alarms = FalseAlarmGoal()
-    return max(
-        _needed_for_deferral(DeferralGoal(), alarms),
-        needed_for_rank(PredictionSetGoal().error),
-        needed_for_false_alarms(alarms),
-    )
+    if isinstance(target, IntervalTarget) and target.has_censoring:
+        return 0  # nothing can be calibrated
+    goals = Goals().for_target(target)
+    needs = _needs(goals, 0, Labels.unknown(0), ())
+    return max(need.needed for need in needs)

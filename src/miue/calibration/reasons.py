@@ -18,7 +18,8 @@ from miue.settings import Limits
 FLAGGED, DEFERRED = "called out of distribution", "deferred"
 EMPTY = "empty prediction set"
 BETWEEN, UNSURE, FAR, FEW = "in between classes", "model unsure", "far from training data", "few instances"
-REASONS = (FLAGGED, FAR, DEFERRED, EMPTY, UNSURE, BETWEEN, FEW)
+SPREAD = "spread over intervals"
+REASONS = (FLAGGED, FAR, DEFERRED, EMPTY, UNSURE, BETWEEN, SPREAD, FEW)
 """Most urgent first: far from the training data, even a confident prediction may mean nothing."""
 
 QUANTILE = 0.95  # of the validation bags, from which a slide stands out
@@ -89,9 +90,9 @@ def _empty_set(predictions: Predictions) -> Judgment:
         return Judgment(NOT_CALIBRATED if decisions is None else NO_RULE)
     sets = None if rules is None else rules.prediction_sets
     of = f" (coverage {1 - sets.error:g})" if sets is not None else ""
-    most = predictions.bags.probabilities.max(1)
-    words = [f"{EMPTY} (no class is probable enough, the highest has {p:.2f})" for p in most]
-    return Judgment(f"no class is probable enough for the calibrated sets{of}", decisions.empty_sets, words)
+    most, part = predictions.bags.probabilities.max(1), "class" if predictions.bags.has_classes else "interval"
+    words = [f"{EMPTY} (no {part} is probable enough, the highest has {p:.2f})" for p in most]
+    return Judgment(f"no {part} is probable enough for the calibrated sets{of}", decisions.empty_sets, words)
 
 
 def _by_limits(predictions: Predictions, limits: Limits) -> dict[str, Judgment]:
@@ -113,9 +114,12 @@ def _by_limits(predictions: Predictions, limits: Limits) -> dict[str, Judgment]:
     share = 1 - limits.quantile
     least = None if limits.min_probability is None else 1 - limits.min_probability
     few = limit_of(limits.min_patches, lambda one: one.size(share), share)
+    between = (BETWEEN, _between_classes(table, of_score("least_confidence", least)))
+    if not table.has_classes:
+        between = (SPREAD, _spread(table, of_score("entropy")))
     return {
         EMPTY: _empty_set(predictions),
-        BETWEEN: _between_classes(table, of_score("least_confidence", least)),
+        **dict([between]),
         UNSURE: _model_unsure(table, of_score("mutual_information", limits.max_epistemic)),
         FAR: _far_from_training(table, limits.max_distance, of_score),
         FEW: _few_instances(count_instances(predictions), few),
@@ -137,6 +141,15 @@ def _between_classes(table: PredictionTable, limit: _Limit) -> Judgment:
     numbers = (f"probability {_compared(p, '<', least)}" for p in most)
     begins = f"the predicted class has a probability below {least:.4g}"
     return _beyond(BETWEEN, limit, begins, 1 - most > limit.value, numbers)
+
+
+def _spread(table: PredictionTable, limit: _Limit) -> Judgment:
+    """Judge the distribution over intervals by its entropy, in nats."""
+    if limit.value is None:
+        return Judgment(NO_LIMIT)
+    values = table.uncertainty("entropy")
+    numbers = (f"entropy {_compared(v, '>', limit.value)} nats" for v in values)
+    return _beyond(SPREAD, limit, f"entropy above {limit.value:.4g} nats", values > limit.value, numbers)
 
 
 def _model_unsure(table: PredictionTable, limit: _Limit) -> Judgment:

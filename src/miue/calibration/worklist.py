@@ -117,7 +117,8 @@ def worklist(predictions: Predictions, limits: Limits | Mapping[str, Any] | None
     ood_score = _ood_score(predictions, rules)
     score = rules.deferral.measure if rules and rules.deferral and none_accepted else ood_score
     shown = {name: table.uncertainty(name) for name in _shown(table.uncertainty_names, score, ood_score)}
-    predicted, most = table.predicted, table.probabilities.max(1)
+    predicted, words = table.predicted, table.described()
+    said = table.predicted_values() if words else {"probability": table.probabilities.max(1)}
     counts, flagged = count_instances(predictions), _flag_counts(predictions)
     patients = table.patients if table.patients is not None and table.patients.any() else None
     per = predictions.provenance.bag_per or Worklist.per
@@ -135,8 +136,8 @@ def worklist(predictions: Predictions, limits: Limits | Mapping[str, Any] | None
                 "look": "first" if reasons else "routine",
                 "reason": "; ".join(judgments[reason].words[i] for reason in reasons),
                 **({} if table.decisions is None else {"decision": str(table.decisions.decision[i])}),
-                "predicted": names[predicted[i]],
-                "probability": float(most[i]),
+                "predicted": words[i] if words else names[predicted[i]],
+                **{name: float(values[i]) for name, values in said.items()},
                 "patches": None if counts is None else int(counts[i]),
                 **({} if flagged is None else {"flagged_patches": int(flagged[i])}),
                 **{name: float(values[i]) for name, values in shown.items()},

@@ -84,7 +84,8 @@ def worklist_table(rows: list[dict[str, Any]], per: str = "slide", *, with_patie
     flagged = ["flagged"] if any_flags else []
     patient = ["patient"] if with_patients else []
     bag = "bag" if per == "slide" else per
-    heading = ("", bag, *patient, "look", "predicted", "probability", "instances", *flagged, "reason")
+    probability = ["probability"] if all("probability" in row for row in rows) else []
+    heading = ("", bag, *patient, "look", "predicted", *probability, "instances", *flagged, "reason")
     shown = []
     for row in rows:
         count = "—" if row["patches"] is None else f"{row['patches']:,}"
@@ -94,7 +95,7 @@ def worklist_table(rows: list[dict[str, Any]], per: str = "slide", *, with_patie
             *([row["patient"]] if with_patients else []),
             row["look"],
             row["predicted"],
-            f"{row['probability']:.2f}",
+            *(f"{row[name]:.2f}" for name in probability),
             count,
             *([f"{row['flagged_patches']:,}"] if any_flags else []),
         ]

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from miue.evaluation.bootstrap import owners_of_items, paired_differences, patients_by_bag, resample
-from miue.evaluation.class_metrics import METRICS, OwnMetric, check_own_metrics, is_built_in, own_metrics, units
+from miue.evaluation.class_metrics import (
+    METRICS,
+    NAMED_METRICS,
+    OwnMetric,
+    check_own_metrics,
+    is_built_in,
+    own_metrics,
+    units,
+)
 from miue.evaluation.decisions import INTERVAL, RISK, DecisionEvaluation, GroupEvaluation, evaluate_decisions
 from miue.evaluation.evaluate import evaluate, evaluate_groups
 from miue.evaluation.evaluation import Evaluation
@@ -38,6 +46,7 @@ __all__ = [
     "INTERVAL",
     "LEVEL",
     "METRICS",
+    "NAMED_METRICS",
     "NO_LABEL",
     "OF_DECISIONS",
     "RECALL",

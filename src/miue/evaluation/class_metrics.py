@@ -26,6 +26,7 @@ from miue.evaluation.metrics import (
     ratio,
 )
 from miue.predictions import PredictionTable
+from miue.targets import OWN_METRICS
 
 ECE_BINS = 15
 OwnMetric = Callable[[PredictionTable], float]
@@ -241,6 +242,15 @@ METRICS: dict[str, NamedMetric] = {
         better="higher",
     ),
 }
+
+NAMED_METRICS: dict[str, NamedMetric] = {
+    **{
+        name: NamedMetric(one.title, one.title, one.title, one.meaning, one.better, scale="in its own unit")
+        for name, one in OWN_METRICS.items()
+    },
+    **METRICS,
+}
+"""All metrics with a name: those of every level, and those of targets."""
 
 
 def units() -> str:

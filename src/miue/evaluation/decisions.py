@@ -14,7 +14,6 @@ from miue.evaluation.class_metrics import brier_score, expected_calibration_erro
 from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import NO_LABEL, NONE_KNOWN_IN, Judged, Metric
 from miue.predictions import Decisions, PredictionTable
-from miue.targets import IntervalTarget
 
 INTERVAL = 0.95
 RISK = ("selective_risk", "selective_risk_low", "selective_risk_high")
@@ -87,7 +86,7 @@ def _undefined(reason: str, *names: str) -> dict[str, Metric]:
 
 
 def _selective_risk(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
-    if isinstance(table.target, IntervalTarget):
+    if not table.has_classes:
         return _undefined("labels are numbers, of which none is right or wrong", *RISK)
     judged = table.judged & decisions.accepted
     wrong = (table.predicted != table.labels.values)[judged]

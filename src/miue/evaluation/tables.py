@@ -10,13 +10,12 @@ from miue.calibration import PREFERRED_MEASURES
 from miue.common.errors import first_few
 from miue.common.text import ResultTable
 from miue.distributions import MEASURES
-from miue.evaluation.class_metrics import METRICS, units
+from miue.evaluation.class_metrics import METRICS, NAMED_METRICS, units
 from miue.evaluation.decisions import DecisionEvaluation, GroupEvaluation
 from miue.evaluation.instances import FLAG_TITLES, FLAGS_IN_PERCENT, FROC_TITLES, FlagEvaluation
 from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import Metric, Separation
 from miue.predictions import HIGH, MEAN, distance_of
-from miue.targets import OWN_METRICS
 
 if TYPE_CHECKING:
     from miue.evaluation.decisions import GroupEvaluation
@@ -236,9 +235,7 @@ def _metrics(
 
 def _title(name: str) -> str:
     """Return the title of a metric that is none of classes: of a target, or of a user by its name."""
-    if name in METRICS:
-        return METRICS[name].title
-    return OWN_METRICS[name].title if name in OWN_METRICS else name
+    return NAMED_METRICS[name].title if name in NAMED_METRICS else name
 
 
 def _recall_titles(classes: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ from miue.common.errors import ConfigError, DataError, first_few, import_extra, 
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.distributions import MEASURES, Dirichlet, Draws, Measure, PredictiveDistribution, applicable_measures
 from miue.predictions.decisions import Decisions
-from miue.targets import Target
+from miue.targets import Figure, IntervalTarget, Target
 
 SCORE_PREFIX = "score_"
 OTHER_NAMES = ("probability", "posterior_probability")
@@ -123,6 +123,11 @@ class PredictionTable(PrintsAsTable):
         """What is known of each item beside its prediction."""
         return ItemColumns(**{one.name: getattr(self, one.name) for one in fields(ItemColumns)})
 
+    @property
+    def has_classes(self) -> bool:
+        """Whether labels are classes, so that a prediction is right or wrong, and not numbers."""
+        return not isinstance(self.target, IntervalTarget)
+
     def predicted_values(self) -> dict[str, Float64[np.ndarray, "n"]]:
         """Return what the distributions say of the label, by names of columns; nothing where it is a class."""
         if self.target is None:
@@ -130,6 +135,24 @@ class PredictionTable(PrintsAsTable):
         found = self.distribution
         concentration = found.alpha.sum(1).numpy() if isinstance(found, Dirichlet) else None
         return self.target.columns(self.probabilities, concentration)
+
+    def decided_values(self) -> dict[str, Float64[np.ndarray, "n"]]:
+        """Return what was decided of the label, by names of columns; nothing where it is a class."""
+        if self.target is None or self.decisions is None or self.decisions.prediction_sets is None:
+            return {}
+        return self.target.bounds(self.decisions.prediction_sets)
+
+    def described(self) -> list[str]:
+        """Return each prediction in words, as its target has them; nothing where it is a class by its name."""
+        return [] if self.target is None else self.target.describe(self.predicted_values())
+
+    def own_figures(self) -> list[Figure]:
+        """Return the figures of its own that the target has of labeled items; none where no item has a label."""
+        rows = np.flatnonzero(self.judged)
+        if self.target is None or self.outcomes is None or not len(rows):
+            return []
+        known = self.outcomes[rows]
+        return self.target.figures(self.probabilities[rows], known.values, known.observed)
 
     def uncertainties(self) -> dict[str, Float64[np.ndarray, "n"]]:
         """Return every measure and extra score by name, higher where less certain."""
@@ -353,8 +376,7 @@ class PredictionTable(PrintsAsTable):
             columns[uncertainty_column(name)] = values if exact else values.astype(np.float32)
         if self.decisions is not None:
             columns.update(self.decisions.columns())
-            if self.target is not None and self.decisions.prediction_sets is not None:
-                columns |= self.target.bounds(self.decisions.prediction_sets)
+            columns |= self.decided_values()
         if self.flagged is not None:
             columns["flagged"] = self.flagged
         return pa.table(columns)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 from jaxtyping import Bool, Int64
 
+from miue.bags import Outcomes
 from miue.calibration import worklist
-from miue.predictions import UNKNOWN, describe_scores
+from miue.predictions import UNKNOWN, by_patient, describe_scores
 from miue.report.instances import Instances
 from miue.report.levels import LEVELS, Level, known_patients
 from miue.report.runs import Comparison, Run
@@ -51,7 +53,7 @@ def _case(row: Mapping[str, Any], bag: str) -> dict[str, str]:
     """Return a bag to look at, with a link that opens it in the page."""
     name, link = str(row["predicted"]), f"#bag={quote(bag, safe='', errors='replace')}"
     predicted = f"class {name}" if name.isdigit() else name  # beside a probability, a number alone is no name
-    said = f"{predicted}, {row['probability']:.2f}"
+    said = f"{predicted}, {row['probability']:.2f}" if "probability" in row else name
     shown = {"bag": bag, "link": link, "predicted": said, "reason": row["reason"]}
     patient = row.get("patient", "")
     return {**shown, "patient": "" if patient == bag else patient}
@@ -80,11 +82,13 @@ def page_content(
             "id": ids,
             **({"patient": coded([patients.get(name, "") for name in ids])} if patients else {}),
             "label": packed(_values_or_unknown(comparison), "i2"),
+            "outcome": None if comparison.outcomes is None else coded(_outcome_texts(comparison.outcomes)),
             "sets": set_names,
             "set": packed(np.array([set_names.index(name) for name in sets]), "i2"),
             "known": packed(comparison.is_ood.known, "u1"),
             "shared": packed(np.all([rows >= 0 for rows in comparison.rows], axis=0), "u1"),
         },
+        "figures": [_own_figures(run) for run in comparison.shared],
         "predictions": [
             {**_columns(run, rows), "reasons": coded([of["reasons"].get(bag, "") for bag in ids])}
             for run, rows, of in zip(comparison.runs, comparison.rows, cases, strict=True)
@@ -94,6 +98,18 @@ def page_content(
 
 def _values_or_unknown(comparison: Comparison) -> Int64[np.ndarray, "B"]:
     return np.where(comparison.labels.known, comparison.labels.values, -1)
+
+
+def _outcome_texts(outcomes: Outcomes) -> list[str | None]:
+    """Return numbers in words, those that are lower bounds with a plus; None where they are not known."""
+    columns = zip(outcomes.values, outcomes.known, outcomes.observed, strict=True)
+    return [f"{value:.6g}{'' if observed else '+'}" if known else None for value, known, observed in columns]
+
+
+def _own_figures(run: Run) -> list[dict[str, Any]]:
+    """Return the figures of a run's target, of patients where they have several bags."""
+    table = run.predictions.bags
+    return [asdict(figure) for figure in (by_patient(table) or table).own_figures()]
 
 
 def _columns(run: Run, rows: Int64[np.ndarray, "B"]) -> dict[str, Any]:
@@ -110,6 +126,11 @@ def _columns(run: Run, rows: Int64[np.ndarray, "B"]) -> dict[str, Any]:
             )
     return {
         "probabilities": packed(probabilities, "f4"),
+        "values": {
+            name: packed(np.where(there, values[rows], np.nan), "f4")
+            for name, values in {**table.predicted_values(), **table.decided_values()}.items()
+            if not table.has_classes
+        },
         "measures": {name: packed(values, "f4") for name, values in measures.items()},
         "decisions": {name: coded(np.where(there, one[rows], None)) for name, one in texts.items()} or None,
     }
@@ -145,8 +166,19 @@ def overview(comparison: Comparison, instances: Instances | None) -> dict[str, s
 def _by_class(comparison: Comparison, chosen: Bool[np.ndarray, "B"], before: str) -> dict[str, str]:
     labels, names = _values_or_unknown(comparison)[chosen], comparison.class_names
     facts = {f"{before}label {name}": f"{int((labels == number).sum()):,}" for number, name in enumerate(names)}
+    if comparison.outcomes is not None:
+        known = comparison.outcomes[chosen & comparison.outcomes.known]
+        facts = {f"{before}labels": f"{len(known):,}" + _range_of(known)}
     unknown = int((labels < 0).sum())
     return {**facts, f"{before}label unknown": f"{unknown:,}"} if unknown else facts
+
+
+def _range_of(outcomes: Outcomes) -> str:
+    """Return the least and the highest number, and how many were observed where some were not."""
+    if not len(outcomes):
+        return ""
+    events = "" if outcomes.observed.all() else f", {int(outcomes.observed.sum()):,} with an event"
+    return f", {outcomes.values.min():.4g} to {outcomes.values.max():.4g}{events}"
 
 
 def provenance(comparison: Comparison) -> dict[str, Any]:

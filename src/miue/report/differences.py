@@ -9,7 +9,7 @@ from itertools import combinations
 
 import numpy as np
 
-from miue.evaluation import METRICS, Interval, Metric, paired_differences, percentile_intervals
+from miue.evaluation import NAMED_METRICS, Interval, Metric, paired_differences, percentile_intervals
 from miue.report.runs import Run
 from miue.report.tables import Cell, Column, Table, metric_column
 
@@ -182,13 +182,13 @@ def _is_compared(key: str, one: Difference) -> bool:
         return False
     if kind == "ood":
         return f"detection {ood_set}" not in one.values
-    return kind == "detection" or key in OF_ERRORS or (key in METRICS and key not in MEANS)
+    return kind == "detection" or key in OF_ERRORS or (key in NAMED_METRICS and key not in MEANS)
 
 
 def _metric_name(key: str) -> str:
     if key in OF_ERRORS:
         return "error detection"
-    return METRICS[key].short if key in METRICS else f"detection of {key.partition(' ')[2]}"
+    return NAMED_METRICS[key].short if key in NAMED_METRICS else f"detection of {key.partition(' ')[2]}"
 
 
 def _unit(key: str) -> str:

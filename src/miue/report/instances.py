@@ -37,7 +37,7 @@ class Instances:
         label: class of each instance, −1 where no run knows it.
         is_out: whether a run knows that it is out of distribution.
         probability: for each run the probability of the class in question: of class 1 of two, else of the
-            bag's predicted class; NaN where lacking.
+            bag's predicted class; where labels are numbers, what is predicted first of them; NaN where lacking.
         uncertainty: for each run its score of OOD instances; NaN where lacking.
         flagged: for each run whether an instance is flagged.
         flags: for each run how many instances of each bag are flagged.
@@ -130,8 +130,11 @@ def _instances_of(comparison: Comparison, bags: Int64[np.ndarray, "b"], slides: 
         if table is None:
             continue
         at = np.searchsorted(union, keys[run])
-        predicted = comparison.runs[run].predictions.bags.class_in_question[comparison.rows[run][bag[at]]]
-        probability[run, at] = table.probabilities[np.arange(len(at)), predicted]
+        if table.has_classes:
+            predicted = comparison.runs[run].predictions.bags.class_in_question[comparison.rows[run][bag[at]]]
+            probability[run, at] = table.probabilities[np.arange(len(at)), predicted]
+        else:
+            probability[run, at] = next(iter(table.predicted_values().values()))
         uncertainty[run, at] = table.uncertainty(detection_score(table))
         if table.flagged is not None:
             flagged[run, at] = table.flagged
@@ -240,10 +243,18 @@ def instance_details(instances: Instances, cap: int, runs: Sequence[Run]) -> dic
         "x": packed(coords.values[:, 0], "i4") if located else None,
         "y": packed(coords.values[:, 1], "i4") if located else None,
         "runs": [table and _run_details(shown, number, table) for number, table in enumerate(tables)],
+        "span": _span(shown, tables),
         "measures": [table and detection_score(table) for table in tables],
         "ranges": [table and color_range(table, detection_score(table)) for table in tables],
         "promises": [describe_flags(run.predictions.provenance) for run in runs],
     }
+
+
+def _span(shown: Instances, tables: Sequence[PredictionTable | None]) -> list[float]:
+    """Return both ends of the scale of ``probability``, which are those of all shown numbers where it is one."""
+    if all(table is None or table.head.has_classes for table in tables):
+        return [0.0, 1.0]
+    return [float(np.nanmin(shown.probability)), float(np.nanmax(shown.probability))]
 
 
 def _run_details(shown: Instances, run: int, table: PredictionTable) -> dict[str, Any]:

@@ -150,8 +150,9 @@ def _measure(
     evaluation = evaluate_level(table, items, visit, classes=classes)
     metrics = resampled.metrics()
     draws = resample(metrics, owners, resamples=how.resamples, seed=how.seed, step=step)
-    confidences = {name: metrics[name].plain for name in ("mean_confidence", "overconfidence")}
-    values = {**_values(table, evaluation), **confidences}
+    found = _values(table, evaluation)
+    found |= {name: metrics[name].plain for name in ("mean_confidence", "overconfidence") if name in metrics}
+    values = {name: metric for name, metric in found.items() if name in metrics or not evaluation.is_numeric}
     intervals = metric_intervals(metrics, draws, owners=owners.count)
     return RunLevel(table, evaluation, values, intervals, summary.finish(evaluation), draws, owners.count)
 
@@ -161,7 +162,7 @@ def _values(table: PredictionTable, level: LevelEvaluation) -> dict[str, Metric]
     found = {**level.metrics, "confidence": level.confidence.auroc}
     found |= {f"{RECALL}{number}": metric for number, metric in level.recall_by_class.items()}
     found["errors"] = level.by_measure[error_measure(table)].confidence.auroc
-    if not level.ood:
+    if not level.ood and "ue" in level.metrics:
         found["ood"] = level.metrics["ue"]
     for name, one in level.ood.items():
         found[f"ood {name}"] = one.auroc

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from miue.bags import BagDataset, check_dataset
-from miue.common.errors import ConfigError, DataError, wrong_type
+from miue.common.errors import ConfigError, wrong_type
 from miue.common.files import atomic_file
 from miue.common.parts import BASELINES
 from miue.common.values import check_value, checked, several
@@ -82,10 +82,6 @@ def write_report(
         StorageError: the file cannot be written.
     """
     sources = _check_sources(sources)
-    for _, one in sources:
-        if (target := one.bags.target) is not None and one.bags.outcomes is not None:
-            wanted, fix = "labels that are classes or grades", "evaluate the predictions"
-            raise DataError(item="a report", wanted=wanted, got=target.kind, fix=fix)
     if store is not None:
         check_dataset(store, "store")
     if names and len(names) != len(sources):
@@ -102,6 +98,7 @@ def write_report(
     judged = zip(shared, bags.of_runs, outcomes, strict=True)
     verdicts = [judge_run(run, level, outcome) for run, level, outcome in judged if level is not None]
     evaluations = [one for level in levels.values() for one in level.evaluations if one is not None]
+    content = page_content(comparison, levels, cases)
     values = {
         "title": title,
         "created": f"miue {version('miue')}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
@@ -116,7 +113,10 @@ def write_report(
             *compare_methods(bags.differences),
         ],
         "levels": {name: level for name, level in levels.items() if level.table is not None},
-        "labeled": any(one.labeled for one in evaluations),
+        "measured": any(one.labeled for one in evaluations),
+        "labeled": any(one.labeled and not one.is_numeric for one in evaluations),
+        "has_classes": comparison.outcomes is None,
+        "figures": [figure["title"] for figure in max(content["figures"], key=len)],
         "detects": any(one is not None and one.ood and one.in_distribution for one in bags.evaluations),
         "decisions": decisions_table(shared, outcomes),
         "guarantees": [
@@ -130,7 +130,6 @@ def write_report(
         "overview": overview(comparison, inside.instances),
         **provenance(comparison),
     }
-    content = page_content(comparison, levels, cases)
     html, notes = fitted_page(values, content, comparison, inside, max_mb=max_mb, track=track)
     with atomic_file(Path(out)) as temporary:
         temporary.write_bytes(html)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Int64
 
-from miue.bags import Labels, OodFlags, PartlyKnown
+from miue.bags import Labels, OodFlags, Outcomes, PartlyKnown
 from miue.bags.classes import quoted_order
 from miue.calibration import Calibration, applied_calibration
 from miue.common.errors import DataError
@@ -74,6 +74,7 @@ class Comparison:
         bag_ids: every bag of any run, in order of first appearance.
         rows: for each run the row of each bag in its table, −1 where it lacks the bag.
         labels: of every bag, where any run knows it.
+        outcomes: numbers that the labels are intervals of, likewise; None where labels are classes.
         is_ood: whether every bag is out of distribution, likewise.
         ood_sets: the out-of-distribution set of every bag, "" for none.
         class_names: name of each class.
@@ -86,6 +87,7 @@ class Comparison:
     bag_ids: np.ndarray
     rows: tuple[Int64[np.ndarray, "B"], ...]
     labels: Labels
+    outcomes: Outcomes | None
     is_ood: OodFlags
     ood_sets: np.ndarray
     class_names: tuple[str, ...]
@@ -149,7 +151,11 @@ def compare(runs: Sequence[Run], class_names: Sequence[str] = ()) -> Comparison:
     rows = tuple(np.array([known.get(name, -1) for name in bag_ids], np.int64) for known in row_of)
     tables, words = [run.predictions.bags for run in runs], ("in distribution", "out of distribution")
     labels = _known_to_any(runs, rows, bag_ids, [table.labels for table in tables], lambda n: f"label {n}")
-    is_ood = _known_to_any(runs, rows, bag_ids, [table.is_ood for table in tables], lambda n: words[n])
+    is_ood = _known_to_any(runs, rows, bag_ids, [table.is_ood for table in tables], lambda n: words[int(n)])
+    numbers = [table.outcomes or Outcomes.unknown(len(table)) for table in tables]
+    outcomes = None
+    if not all(table.has_classes for table in tables):
+        outcomes = _known_to_any(runs, rows, bag_ids, numbers, lambda n: f"label {n:g}")
     sets, notes = np.full(len(bag_ids), "", object), []
     for run, row, table in zip(runs, rows, tables, strict=True):
         is_out = table.is_ood.out_of_distribution[row] & (row >= 0)
@@ -167,12 +173,13 @@ def compare(runs: Sequence[Run], class_names: Sequence[str] = ()) -> Comparison:
     for run, row in zip(runs, rows, strict=True):
         bag_of = np.flatnonzero(row >= 0)[np.argsort(row[row >= 0])]  # the bag of each row of this run
         bags = replace(run.predictions.bags, labels=labels[bag_of], is_ood=is_ood[bag_of], ood_sets=sets[bag_of])
+        bags = bags if outcomes is None else replace(bags, outcomes=outcomes[bag_of])
         told.append(replace(run, predictions=replace(run.predictions, bags=bags)))
     shared = told if everywhere.all() else [_only(run, set(bag_ids[everywhere].tolist())) for run in told]
     notes += notes_on_content(told)
     absent = _list_absent(told)
     return Comparison(
-        tuple(told), tuple(shared), bag_ids, rows, labels, is_ood, sets, classes, tuple(notes), absent
+        tuple(told), tuple(shared), bag_ids, rows, labels, outcomes, is_ood, sets, classes, tuple(notes), absent
     )
 
 
@@ -220,27 +227,30 @@ def _known_to_any(
     rows: Sequence[Int64[np.ndarray, "B"]],
     bag_ids: np.ndarray,
     truths: Sequence[Truth],
-    describe: Callable[[int], str],
+    describe: Callable[[Any], str],
 ) -> Truth:
     """Return what any run knows of each bag.
 
     Raises:
         DataError: two runs that contradict each other.
     """
-    values, known = np.zeros(len(bag_ids), truths[0].values.dtype), np.zeros(len(bag_ids), bool)
+    found = replace(truths[0][np.zeros(len(bag_ids), np.int64)], known=np.zeros(len(bag_ids), bool))
+    names = [one.name for one in fields(found)]
     for run, row, truth in zip(runs, rows, truths, strict=True):
-        theirs, is_known = truth.values[row], truth.known[row] & (row >= 0)
-        conflict = np.flatnonzero(is_known & known & (theirs != values))
+        theirs, is_known = truth[row], truth.known[row] & (row >= 0)
+        differ = np.any([getattr(theirs, name) != getattr(found, name) for name in names], axis=0)
+        conflict = np.flatnonzero(is_known & found.known & differ)
         if len(conflict):
             bag, more = conflict[0], len(conflict) - 1
             raise DataError(
                 item=f"bag {bag_ids[bag]!r} of predictions {run.source!r}",
-                wanted=f"{describe(int(values[bag]))}, as other predictions have it",
-                got=describe(int(theirs[bag])) + (f" (and {plural(more, 'more bag')} like it)" if more else ""),
+                wanted=f"{describe(found.values[bag])}, as other predictions have it",
+                got=describe(theirs.values[bag]) + (f" (and {plural(more, 'more bag')} like it)" if more else ""),
                 fix="correct one of them, or report these predictions by themselves",
             )
-        values, known = np.where(is_known, theirs, values), known | is_known
-    return type(truths[0])(values, known)
+        columns = {name: np.where(is_known, getattr(theirs, name), getattr(found, name)) for name in names}
+        found = replace(found, **columns)
+    return found
 
 
 def _notes_on_bags(

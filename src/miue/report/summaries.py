@@ -26,6 +26,7 @@ HISTOGRAM_BINS = 40
 NARROWEST = 1e-4  # range of a histogram, as a part of its largest value
 ITEMS_OF_A_POINT = 30  # of the reliability diagram, as far as that gives 5 to 10 points
 CURVE_POINTS = 200
+NUMBERS = "labels are numbers, of which none is right or wrong"
 
 
 def packed(values: Shaped[np.ndarray, "*shape"], kind: str) -> dict[str, str]:
@@ -45,15 +46,18 @@ class LevelSummary:
 
     def __init__(self, table: PredictionTable, items: Items, owners: Owners) -> None:
         self._items, self._owners = items, owners
-        self._defaults = {"confidence": error_measure(table), "ood": detection_score(table)}
-        self._reliability = _reliability(items, owners)
+        of_errors = error_measure(table) if table.head.has_classes else "entropy"
+        self._defaults = {"confidence": of_errors, "ood": detection_score(table)}
+        why = NO_LABEL if table.head.has_classes else NUMBERS
+        self._judges = bool(len(items.labels)) and table.head.has_classes
+        self._reliability = _reliability(items, owners) if self._judges else {"reason": why}
         self._distributions: dict[str, dict[str, Any]] = {}
-        self._coverage: dict[str, Any] = {} if len(items.labels) else {"reason": NO_LABEL}
+        self._coverage: dict[str, Any] = {} if self._judges else {"reason": why}
 
     def add(self, measure: str, ranking: Ranking, judged: Ranking) -> None:
         """Add the figures of an uncertainty; ``judged`` is the ranking of the judged items."""
         self._distributions[measure] = _distribution(ranking, self._items)
-        if len(judged):
+        if self._judges:
             self._coverage[measure] = _risk_coverage(judged, self._items.correct, self._owners)
 
     def finish(self, evaluation: LevelEvaluation) -> dict[str, Any]:
@@ -78,8 +82,6 @@ def _reliability(items: Items, owners: Owners) -> dict[str, Any]:
 
     Reference: Nguyen & O'Connor 2015 (equal mass).
     """
-    if not len(items.labels):
-        return {"reason": NO_LABEL}
     confidence, correct = items.results.confidence, items.results.correct
     groups = int(np.clip(len(correct) // ITEMS_OF_A_POINT, 5, 10))
     ends = np.unique(np.quantile(confidence, np.arange(1, groups) / groups, method="lower"))

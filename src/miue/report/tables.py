@@ -13,6 +13,7 @@ from miue.evaluation import (
     FLAGS_IN_PERCENT,
     FROC_TITLES,
     METRICS,
+    NAMED_METRICS,
     OF_DECISIONS,
     RECALL,
     DecisionEvaluation,
@@ -179,6 +180,9 @@ DECISIONS = (
     ),
 )
 
+OF_CLASSES = ("accepted", "deferred", "selective_risk")
+"""What decisions come to where labels are classes alone."""
+
 FLAGS = {
     "froc": "FROC\u00a0% ↑",
     "loss": "promised loss ↓",
@@ -207,8 +211,8 @@ def metric_column(key: str, names: Mapping[str, str]) -> Column:
         names: what "confidence", "errors", "ood" and "detection" are by, in words; names of classes by their
             recall.
     """
-    if key in METRICS:
-        named = METRICS[key]
+    if key in NAMED_METRICS:
+        named = NAMED_METRICS[key]
         unit = PERCENT if named.is_share else ""
         return Column(key, f"{named.short}{unit}{ARROWS[named.better]}", named.meaning, None if unit else 3)
     if key in RECALLS:
@@ -246,9 +250,12 @@ def metrics_table(
     keys = ["accuracy", "balanced_accuracy", *(RECALLS if two else ()), "auroc", "confidence", "errors"]
     keys += [*(dict.fromkeys(of_sets) or ["ood"]), "ue", "ece"]
     keys = [key for key in keys if key.partition(" ")[0] not in ("errors", "detection") or key.split()[0] in names]
+    own = dict.fromkeys(key for _, one, _ in found for key in one if key in NAMED_METRICS and key not in METRICS)
     nothing = Metric.undefined("no item of this out-of-distribution set")
     columns = [metric_column(key, names) for key in keys]
     columns += [*CONFIDENCES, *(metric_column(key, names) for key in METRICS if key not in keys)]
+    columns = [metric_column(key, names) for key in own] + columns
+    columns = [column for column in columns if any(column.key in one for _, one, _ in found)]
     rows = [{column.key: one.get(column.key, nothing) for column in columns} for _, one, _ in found]
     missing: dict[str, list[str]] = {}
     for column in list(columns):
@@ -277,7 +284,7 @@ def _mean(table: Table, column: Column, metrics: list[Metric]) -> Cell:
 
 def confusion_table(evaluations: Sequence[tuple[Run, LevelEvaluation]], classes: Sequence[str]) -> Table | None:
     """Return labels by predicted classes, in counts and in percent of the label; None where no run has a label."""
-    found = [(run, one) for run, one in evaluations if one.labeled]
+    found = [(run, one) for run, one in evaluations if one.labeled and not one.is_numeric]
     if not found:
         return None
     table = Table([Column("", f"predicted {one}", f"items whose most probable class is {one}") for one in classes])
@@ -297,7 +304,9 @@ def decisions_table(runs: Sequence[Run], outcomes: Sequence[DecisionEvaluation |
     sets = dict.fromkeys(name for _, one in found for name in one.found)
     flagged = "share of this set's bags that are flagged as out of distribution; higher is better"
     nothing = Metric.undefined("no bag of this out-of-distribution set")
-    table = Table([*DECISIONS, *(Column(f"found {name}", f"{name} detected\u00a0%", flagged) for name in sets)])
+    has_classes = all(run.predictions.bags.has_classes for run in runs)
+    columns = [column for column in DECISIONS if has_classes or column.key not in OF_CLASSES]
+    table = Table([*columns, *(Column(f"found {name}", f"{name} detected\u00a0%", flagged) for name in sets)])
     for run, one in found:
         of_sets = {f"found {name}": one.found.get(name, nothing) for name in sets}
         table.add(run.title, {**one.metrics, **of_sets}, _interval_of_risk(one))
@@ -321,7 +330,10 @@ def groups_table(runs: Sequence[Run], groups: Mapping[str, Any] | None, classes:
         evaluate_groups(run.predictions.bags, groups, run.rules, run.predictions.provenance.classes)
         for run in runs
     ]
+    has_classes = all(run.predictions.bags.has_classes for run in runs)
     keys = ["accuracy", *(RECALLS if len(classes) == 2 else ["balanced_accuracy"]), "auroc", "nll"]
+    if not has_classes:
+        keys = list(next(iter(found[0].values())).bags.metrics)
     names = {f"{RECALL}{number}": name for number, name in enumerate(classes)}
     table = Table(
         [
@@ -330,7 +342,8 @@ def groups_table(runs: Sequence[Run], groups: Mapping[str, Any] | None, classes:
         ]
     )
     if any(one.decisions for by_name in found for one in by_name.values()):
-        table.columns += [column for column in DECISIONS if column.key in OF_DECISIONS]
+        shown = [key for key in OF_DECISIONS if has_classes or key not in OF_CLASSES]
+        table.columns += [column for column in DECISIONS if column.key in shown]
     nothing = Metric.undefined("these predictions have no decisions")
     for group in found[0]:
         for run, by_name in zip(runs, found, strict=True):

@@ -24,8 +24,10 @@ from miue.evaluation import (
 from miue.predictions import Decisions, PredictionTable, distance_of
 from miue.report.levels import RunLevel
 from miue.report.runs import Run
+from miue.report.tables import metric_column
 
 SETS = 3  # out-of-distribution sets in the verdict; the table of metrics has all
+NO_NUMBERS = "No label is known, so errors cannot be measured; predictions with labels would add them."
 NO_LABELS = (
     "No label is known, so accuracy, calibration and error detection cannot be measured; predictions with "
     "labels would add them."
@@ -81,16 +83,25 @@ def judge_run(run: Run, level: RunLevel, outcome: DecisionEvaluation | None = No
     decisions = table.decisions if _decides_bags(run) else None
     if not evaluation.labeled:
         sentences = [
-            _predicted(table, decisions, classes),
+            _predicted(table, decisions, classes) if table.has_classes else _predicted_numbers(table),
             *_trained_on(table),
             *_detection(level),
             *_calibration(run),
-            NO_LABELS,
+            NO_LABELS if table.has_classes else NO_NUMBERS,
+        ]
+    elif not table.has_classes:
+        sentences = [
+            *_own_metrics(level),
+            *_trained_on(table),
+            *_detection(level),
+            *_calibration(run),
+            *(_flagged(table, decisions, outcome) if decisions is not None and outcome is not None else []),
         ]
     else:
         calibrated = outcome.metrics["ece"].value if outcome else None
         sentences = [
             *_accuracy(level, are_calibrated=calibrated is not None),
+            *_own_metrics(level),
             *_chance_level(level, outcome),
             *_trained_on(table),
             *_missed_classes(evaluation, classes),
@@ -144,6 +155,47 @@ def _chance_level(level: RunLevel, outcome: DecisionEvaluation | None) -> list[s
         numbers = f"NLL {nll:.3f}, that of the shares {of_shares:.3f}"
         said.append(f"{which} are no better than the class shares of these bags: {numbers}.")
     return said
+
+
+def _own_metrics(level: RunLevel) -> list[str]:
+    """Return the metrics of the target that say the most, and those that are no better than chance."""
+    target = level.table.target
+    if target is None:
+        return []
+    said, chance = [], []
+    for name in target.headline:
+        value, interval, named = level.values[name].value, level.intervals.get(name), target.own_metrics[name]
+        if value is None:
+            continue
+        column = metric_column(name, {})
+        text = f"{named.title} {column.show(value)}"
+        if interval is not None and interval.low is not None and interval.high is not None:
+            text += f" ({column.show(interval.low)} to {column.show(interval.high)})"
+            if named.chance is not None and interval.low <= named.chance:
+                chance.append(f"{named.title} is {named.chance:g} by chance")
+        said.append(text)
+    if not said:
+        return []
+    of = plural(level.evaluation.labeled, "labeled bag")
+    sentences = [f"{', '.join(said)} on {of}."]
+    if chance:
+        sentences.append(f"These bags do not show that the model is better than chance: {', '.join(chance)}.")
+    return sentences
+
+
+def _flagged(table: PredictionTable, decisions: Decisions, outcome: DecisionEvaluation) -> list[str]:
+    """Return how many bags are flagged, and how many prediction sets contain the number."""
+    flagged, coverage = int(decisions.flagged.sum()), outcome.metrics["coverage"].value
+    said = f"Of {plural(len(table), 'bag')}, {flagged:,} {is_or_are(flagged)} flagged as out of distribution"
+    sets = "" if coverage is None else f"; {_percent(coverage, None)} of the prediction sets contain the label"
+    return [f"{said}{sets}."]
+
+
+def _predicted_numbers(table: PredictionTable) -> str:
+    """Return the range of what is predicted first."""
+    name, values = next(iter(table.predicted_values().items()))
+    low, middle, high = np.quantile(values, (0, 0.5, 1))
+    return f"Predicted {name} of {plural(len(table), 'bag')}: {low:.4g} to {high:.4g}, median {middle:.4g}."
 
 
 def _trained_on(table: PredictionTable) -> list[str]:
@@ -206,12 +258,17 @@ def _calibration(run: Run) -> list[str]:
         return list(filter(None, (said, run.rules.warning)))
     if run.predictions.bags.decisions is not None:
         return []
-    bags, needed = run.predictions.bags, needed_by_default()
+    bags = run.predictions.bags
+    needed, rules = needed_by_default(), "set which bags to defer and which to flag as out of distribution"
+    if not bags.has_classes:
+        needed, rules = needed_by_default(bags.target), "state what holds of a label with a stated chance"
+    if not needed:
+        return []
     patients = count_patients(bags.patients)
     of = "" if patients is None or patients == len(bags) else " of as many patients"
     return [
         f"Not calibrated: with {needed} labeled bags{of} that the model was not trained on, miue calibrate can "
-        "set which bags to defer and which to flag as out of distribution."
+        f"{rules}."
     ]
 
 

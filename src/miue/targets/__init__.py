@@ -6,13 +6,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from miue.targets.base import MetricName, Target, Weighted
+from miue.targets.base import MetricName, Target
+from miue.targets.figures import Figure
 from miue.targets.intervals import IntervalTarget, intervals_for
 from miue.targets.kaplan_meier import concordance
 from miue.targets.multi_label import BETWEEN, NONE, UNKNOWN, MultiLabel
 from miue.targets.ordinal import Ordinal
 from miue.targets.regression import Regression
 from miue.targets.survival import Survival
+from miue.targets.weighted import Weighted
 
 TARGETS: dict[str, type[Target]] = {
     "multi-label": MultiLabel,
@@ -32,6 +34,7 @@ __all__ = [
     "TARGETS",
     "UNKNOWN",
     "AnyTarget",
+    "Figure",
     "IntervalTarget",
     "MetricName",
     "MultiLabel",

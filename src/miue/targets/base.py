@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 from pydantic import BaseModel, ConfigDict, model_serializer
 
+from miue.targets.figures import Figure
+from miue.targets.weighted import Weighted
+
 Probabilities = Float64[np.ndarray, "n C"]
-Weighted = Callable[[Float64[np.ndarray, "draws n"]], Float64[np.ndarray, "draws"]]
-"""A metric of n labeled items as a function of how often each counts, NaN where it is undefined."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Target(BaseModel, ABC):
         kind: its name.
         class_metrics: those of classification that have a meaning for it.
         own_metrics: what its own metrics are called, by their names.
+        headline: those that say the most, in order.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -50,6 +52,7 @@ class Target(BaseModel, ABC):
     kind: str
     class_metrics: ClassVar[tuple[str, ...]]
     own_metrics: ClassVar[Mapping[str, MetricName]]
+    headline: ClassVar[tuple[str, ...]] = ()
 
     @model_serializer(mode="wrap")
     def _with_kind(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
@@ -85,6 +88,16 @@ class Target(BaseModel, ABC):
         """Return the ends of prediction sets by the names of columns; nothing where classes are no numbers."""
         return {}
 
+    def describe(self, columns: Mapping[str, Float64[np.ndarray, "n"]]) -> list[str]:
+        """Return each prediction in words, from its ``columns``; nothing where it is a class by its name."""
+        return []
+
+    def figures(
+        self, probabilities: Probabilities, values: Float64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]
+    ) -> list[Figure]:
+        """Return what a report shows of labeled bags; arguments as of ``metrics``."""
+        return []
+
     @abstractmethod
     def metrics(
         self, probabilities: Probabilities, values: Float64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]
@@ -96,13 +109,3 @@ class Target(BaseModel, ABC):
             values: labels, of an ordinal target the numbers of the classes.
             observed: false where a label is a lower bound.
         """
-
-
-def ratio(above: Float64[np.ndarray, "*shape"], below: Float64[np.ndarray, "*shape"]) -> np.ndarray:
-    """Return above / below, NaN where there is nothing below."""
-    return np.divide(above, below, out=np.full(np.shape(above), np.nan), where=below > 0)
-
-
-def weighted_mean(values: Float64[np.ndarray, "n"]) -> Weighted:
-    """Return the mean of some values as a function of how often each counts."""
-    return lambda weights: ratio(weights @ values, weights.sum(1))

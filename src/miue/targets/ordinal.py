@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from miue.targets.base import MetricName, Probabilities, Target, Weighted, ratio, weighted_mean
+from miue.targets.base import MetricName, Probabilities, Target
+from miue.targets.weighted import Weighted, ratio, weighted_mean
 
 
 class Ordinal(Target):
@@ -34,6 +35,7 @@ class Ordinal(Target):
         ),
         "mae": MetricName("Mean absolute error", "mean distance of the prediction from the label", "lower"),
     }
+    headline: ClassVar[tuple[str, ...]] = ("kappa", "mae")
 
     @property
     def class_names(self) -> tuple[str, ...]:

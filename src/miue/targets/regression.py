@@ -7,11 +7,14 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float64
+from scipy.stats import chi2
 
 from miue.common.errors import DataError
 from miue.common.text import plural
-from miue.targets.base import MetricName, Probabilities, Weighted, ratio, weighted_mean
+from miue.targets.base import MetricName, Probabilities
+from miue.targets.figures import Figure, Series, calibration_figure, groups_of
 from miue.targets.intervals import IntervalTarget, inner_edges
+from miue.targets.weighted import Weighted, ratio, weighted_mean
 
 INTERVAL = 0.9
 """Probability of the interval that is written and evaluated."""
@@ -52,6 +55,8 @@ class Regression(IntervalTarget):
         ),
     }
 
+    headline: ClassVar[tuple[str, ...]] = ("mae", "r2", "coverage", "width")
+
     @classmethod
     def fit(cls, values: Float64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"], classes: int) -> Regression:
         """Return the intervals of some labels."""
@@ -87,6 +92,51 @@ class Regression(IntervalTarget):
         ends, below = np.array([self.low, *self.edges, self.high]), probabilities.cumsum(1)
         first, last = ((below < level - 1e-12).sum(1) for level in ((1 - INTERVAL) / 2, (1 + INTERVAL) / 2))
         return found | {"low": ends[first], "high": ends[np.minimum(last, len(self.edges)) + 1]}
+
+    def describe(self, columns: Mapping[str, Float64[np.ndarray, "n"]]) -> list[str]:
+        """Return the mean, and in brackets its interval."""
+        numbers = zip(columns["value"], columns["low"], columns["high"], strict=True)
+        return [f"{value:.4g} ({low:.4g} to {high:.4g})" for value, low, high in numbers]
+
+    def figures(
+        self, probabilities: Probabilities, values: Float64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]
+    ) -> list[Figure]:
+        """Return predicted against true numbers, errors by predicted standard deviation, and the calibration."""
+        found, middle = self.columns(probabilities, None), len(self.edges) // 2
+        squares, group_of = (values - found["value"]) ** 2, groups_of(found["std"])
+        sizes = np.bincount(group_of)
+        spread = np.sqrt(np.bincount(group_of, found["std"] ** 2) / sizes)
+        error = np.sqrt(np.bincount(group_of, squares) / sizes)
+        ends = error * np.sqrt(sizes / chi2.ppf([[0.975], [0.025]], sizes))
+        return [
+            Figure(
+                title="Predicted against true: how close are the predictions?",
+                caption="A point is a labeled bag: its label (horizontal axis), and the predicted mean (vertical "
+                f"axis) with the model's {INTERVAL:.0%} interval. On the dotted line both agree. No prediction "
+                "leaves the range of the training labels.",
+                x="label",
+                y="predicted",
+                series=[Series.of("bags", values, found["value"], (found["low"], found["high"]))],
+                diagonal=True,
+            ),
+            Figure(
+                title="Uncertainty: is the error larger where the model says so?",
+                caption="Labeled bags are grouped by the predicted standard deviation (horizontal axis). A point "
+                "shows the root mean squared error of a group (vertical axis) with its 95 % interval, which takes "
+                "errors as normal. On the dotted line the model states its error rightly; above, it is too sure.",
+                x="predicted standard deviation",
+                y="root mean squared error",
+                series=[Series.of("groups of bags", spread, error, ends)],
+                diagonal=True,
+            ),
+            calibration_figure(
+                probabilities[:, : middle + 1].sum(1),
+                values,
+                observed,
+                self.edges[middle],
+                f"the label is below {self.edges[middle]:.4g}",
+            ),
+        ]
 
     def bounds(self, sets: Bool[np.ndarray, "n C"]) -> dict[str, Float64[np.ndarray, "n"]]:
         """Return where the first interval of each set begins and the last ends; both NaN of an empty set.

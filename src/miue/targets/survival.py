@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import floor, log10
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -10,11 +11,15 @@ from jaxtyping import Bool, Float64, Int64
 
 from miue.common.errors import DataError
 from miue.common.text import plural
-from miue.targets.base import MetricName, Probabilities, Weighted, ratio, weighted_mean
+from miue.targets.base import MetricName, Probabilities
+from miue.targets.figures import Figure, Series, calibration_figure, groups_of
 from miue.targets.intervals import IntervalTarget, inner_edges
-from miue.targets.kaplan_meier import KaplanMeier, concordance
+from miue.targets.kaplan_meier import KaplanMeier, concordance, log_rank
+from miue.targets.weighted import Weighted, ratio, weighted_mean
 
 FEWEST_EVENTS = 2
+LEAST_P = 0.001  # that is shown
+LEVEL = 0.5  # of the median
 
 
 class Survival(IntervalTarget):
@@ -47,6 +52,8 @@ class Survival(IntervalTarget):
         ),
     }
 
+    headline: ClassVar[tuple[str, ...]] = ("c_index", "c_index_uno", "integrated_brier")
+
     @classmethod
     def fit(cls, values: Float64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"], classes: int) -> Survival:
         """Return the intervals of the times of some events."""
@@ -77,9 +84,55 @@ class Survival(IntervalTarget):
         ends = np.array([0.0, *self.edges])
         return {
             "risk": self.risk(probabilities),
-            "median_time": interpolated(probabilities, ends, 0.5),
+            "median_time": interpolated(probabilities, ends, LEVEL),
             "late_survival": probabilities[:, -1],
         }
+
+    def describe(self, columns: Mapping[str, Float64[np.ndarray, "n"]]) -> list[str]:
+        """Return the risk and the median time."""
+        rows = zip(columns["risk"], columns["median_time"], columns["late_survival"], strict=True)
+        return [
+            f"risk {risk:.2f}, median {f'after {self.edges[-1]:.4g}' if late > LEVEL else f'{median:.4g}'}"
+            for risk, median, late in rows
+        ]
+
+    def figures(
+        self, probabilities: Probabilities, values: Float64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]
+    ) -> list[Figure]:
+        """Return Kaplan and Meier's curves of groups of the risk with their log-rank test, and the calibration."""
+        group_of = groups_of(self.risk(probabilities), 3)
+        names = {1: ("all",), 2: ("lower risk", "higher risk"), 3: ("low risk", "middle risk", "high risk")}
+        ticks, series, rows = _ticks(float(values.max())), [], []
+        for group, name in enumerate(names[int(group_of.max()) + 1]):
+            of_group = values[group_of == group]
+            curve = KaplanMeier(of_group, observed[group_of == group], np.ones((1, len(of_group))))
+            times = np.array([0.0, *curve.times, of_group.max()])
+            after = np.nextafter(times, np.inf)
+            series.append(Series.of(name, times, curve(times)[0], curve.interval(after), "steps"))
+            rows.append([name, *(f"{int((of_group >= tick).sum()):,}" for tick in ticks)])
+        p = log_rank(values, observed, group_of) if observed.any() else 1.0
+        middle = len(self.edges) // 2
+        return [
+            Figure(
+                title="Survival: do groups of predicted risk differ?",
+                caption="Labeled bags by their predicted risk, in groups of about the same size. A line is the "
+                "share without an event so far (Kaplan–Meier), the band its 95 % interval; below is how many are "
+                f"still at risk. Log-rank test that all groups are alike: p {_words_of_p(p)}.",
+                x="time",
+                y="without an event",
+                series=series,
+                shares="y",
+                ticks=ticks,
+                table=[["at risk", *(f"{tick:g}" for tick in ticks)], *rows],
+            ),
+            calibration_figure(
+                probabilities[:, : middle + 1].sum(1),
+                values,
+                observed,
+                self.edges[middle],
+                f"the event comes before {self.edges[middle]:.4g}",
+            ),
+        ]
 
     def risk(self, probabilities: Probabilities) -> Float64[np.ndarray, "n"]:
         """Return the mean over the edges of the probability of an event before them."""
@@ -125,6 +178,22 @@ class Survival(IntervalTarget):
             "integrated_brier": brier,
             "calibration_gap": gap,
         }
+
+
+def _words_of_p(p: float) -> str:
+    return f"< {LEAST_P}" if p < LEAST_P else f"= {p:.3f}"
+
+
+def _ticks(end: float) -> list[float]:
+    """Return round times from 0 on.
+
+    >>> _ticks(37.0)
+    [0.0, 10.0, 20.0, 30.0]
+    """
+    rough = end / 6 if end > 0 else 1.0
+    size = 10 ** floor(log10(rough))
+    step = next(factor * size for factor in (1, 2, 5, 10) if factor * size >= rough)
+    return [float(f"{number * step:.6g}") for number in range(int(end / step) + 1)]
 
 
 def interpolated(

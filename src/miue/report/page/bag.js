@@ -63,7 +63,7 @@ function startBag() {
 }
 
 function bagHead(bag) {
-  const truth = labels[bag] < 0 ? "label unknown" : `label: ${data.classes[labels[bag]]}`;
+  const truth = labelOf(bag) ? `label: ${labelOf(bag)}` : "label unknown";
   const origin = setName(bag) ? `known to be out of distribution (${setName(bag)})` : stated[bag] ? "known to be in distribution" : "not known to be in or out of distribution";
   return element("div", { class: "bag-head" },
     element("div", {}, element("h3", {}, "Bag ", element("bdi", {}, data.bags.id[bag])), element("p", { class: "quiet" }, `${truth}; ${origin}${patientOf(bag) ? "; patient " + patientOf(bag) : ""}`)),
@@ -75,7 +75,7 @@ function bagPredictions(bag) {
   const row = (text, cells) => element("tr", {}, element("th", { scope: "row", class: "text" }, text), ...cells.map((cell) => element("td", {}, cell)));
   const every = data.runs.map((_, number) => number);
   const rows = [
-    row("predicted", every.map((run) => className(predictedBy(run, bag)))),
+    ...(outcomes ? valueNames.map((name) => row(named(name), every.map((run) => decimal(valueOf(run, name, bag))))) : [row("predicted", every.map((run) => className(predictedBy(run, bag))))]),
     ...data.classes.map((name, place) => row(`P(${name})`, every.map((run) => decimal(probabilitiesOf(run, bag)[place])))),
     ...names.map((name) => row(named(name), every.map((run) => decimal(measureOf(run, name)?.[bag] ?? NaN)))),
   ];
@@ -171,6 +171,7 @@ function classInQuestion(bag, run) {
 
 function probabilityName(bag) {
   const run = Number(byId("bag-run")?.value ?? chosenRun());
+  if (outcomes) return named(valueNames[0]);
   return `probability of ${data.classes[classInQuestion(bag, run)]}`;
 }
 
@@ -238,12 +239,12 @@ function drawBars(shown, names) {
   const bars = { type: "bar", x, hovertext: hover, hoverinfo: "text", marker: { line: edges, color: x.map((_, place) => instanceColor(shown, place)), pattern: { shape: x.map((_, place) => (wide && instanceKind(shown, place) === "label unknown" ? "/" : "")), solidity: 0.45 } }, showlegend: false };
   drawPlot("bag-plot", [{ ...bars, y: shown.probability }, { ...bars, y: shown.uncertainty, yaxis: "y2" }], {
     xaxis: axis("instance", { anchor: "y2", nticks: Math.min(24, x.length), tickformat: "d", ...(x.length > 24 ? {} : { tickvals: x }) }),
-    yaxis: axis("", { domain: [0.56, 1], range: [0, 1], title: beside(names.probability) }),
+    yaxis: axis("", { domain: [0.56, 1], ...(outcomes ? {} : { range: [0, 1] }), title: beside(names.probability) }),
     yaxis2: axis("", { domain: [0, 0.44], rangemode: "tozero", title: beside(names.uncertainty) }),
     bargap: wide ? 0.25 : 0,
   });
   const kinds = [...new Set(shown.position.map((_, place) => instanceKind(shown, place)))].join(", ");
-  byId("bag-caption").textContent = `Top: ${names.probability} of each instance by itself. Bottom: its ${names.uncertainty}, higher where less certain. Instances in this bag: ${kinds}. Dark bars are ${classCount === 2 ? data.classes[1] : `not ${data.classes[0]}`}, light ones ${data.classes[0]}, ${wide ? "hatched" : "gray"} ones of unknown label, orange ones out of distribution.${shown.flagged ? " Bars with a frame are flagged." : ""}`;
+  byId("bag-caption").textContent = `Top: ${names.probability} of each instance by itself. Bottom: its ${names.uncertainty}, higher where less certain. Instances in this bag: ${kinds}. ${outcomes ? "Values of instances are relative to each other only: no instance has a label." : `Dark bars are ${classCount === 2 ? data.classes[1] : `not ${data.classes[0]}`}, light ones ${data.classes[0]}, ${wide ? "hatched" : "gray"} ones of unknown label, orange ones out of distribution.`}${shown.flagged ? " Bars with a frame are flagged." : ""}`;
 }
 
 function beside(name) { // the title of an axis that is half as high as the figure
@@ -256,7 +257,7 @@ function drawMap(shown, x, y, names, [everyX, everyY]) { // the grid is that of 
   const nearest = Math.min(gridStep(everyX), gridStep(everyY));
   const step = Number.isFinite(nearest) ? nearest : 1; // a bag of one instance has no grid
   const wide = Math.round((Math.max(...everyX) - Math.min(...everyX)) / step) + 1, high = Math.round((Math.max(...everyY) - Math.min(...everyY)) / step) + 1;
-  const [start, end] = by === "probability" ? [0, 1] : data.instances.ranges[Number(byId("bag-run").value)]; // as exported heatmaps have it
+  const [start, end] = by === "probability" ? data.instances.span : data.instances.ranges[Number(byId("bag-run").value)]; // as exported heatmaps have it
   const look = by === "probability" ? { colorscale: "Cividis" } : { colorscale: "YlOrRd", reversescale: true };
   const scale = { ...look, zmin: start, zmax: end, cmin: start, cmax: end, colorbar: { title: { text: wrapped(names[by], BESIDE_MAP), side: "right" }, thickness: 14 } };
   const square = { xaxis: axis("x, level-0 pixels", { constrain: "domain" }), yaxis: axis("y", { autorange: "reversed", scaleanchor: "x", constrain: "domain" }) };

@@ -6,11 +6,13 @@ const anyFlagged = (data.instances?.runs ?? []).some((run) => run?.flags);
 const COLUMNS = [
   { key: "id", text: "bag", words: true, of: (bag) => data.bags.id[bag] },
   ...(anyDecisions ? [{ key: "decision", text: "decision", words: true, of: (bag, run) => decided(run, bag, "decision") || "— none" }] : []),
-  { key: "predicted", text: "predicted", words: true, of: (bag, run) => className(predictedBy(run, bag)) },
-  { key: "probability", text: "probability", of: (bag, run) => Math.max(...probabilitiesOf(run, bag)) },
+  ...(outcomes ? valueNames.map((name) => ({ key: "value-" + name, text: named(name), of: (bag, run) => valueOf(run, name, bag) })) : [
+    { key: "predicted", text: "predicted", words: true, of: (bag, run) => className(predictedBy(run, bag)) },
+    { key: "probability", text: "probability", of: (bag, run) => Math.max(...probabilitiesOf(run, bag)) },
+  ]),
   { key: "uncertainty", text: "uncertainty", of: (bag, run) => chosenMeasure(run)?.[bag] ?? NaN },
-  ...(labels.some((label) => label >= 0) ? [{ key: "label", text: "label", words: true, of: (bag) => (labels[bag] < 0 ? "— unknown" : data.classes[labels[bag]]) }] : []),
-  ...(anyStated || anyDecisions || anyLabeled ? [{ key: "outcome", text: "outcome", words: true, of: (bag, run) => outcome(bag, run) }] : []),
+  ...(labels.some((label) => label >= 0) ? [{ key: "label", text: "label", words: true, of: (bag) => labelOf(bag) || "— unknown" }] : []),
+  ...(anyStated || (!outcomes && (anyDecisions || anyLabeled)) ? [{ key: "outcome", text: "outcome", words: true, of: (bag, run) => outcome(bag, run) }] : []),
   ...(anyStated ? [{ key: "set", text: "known set", words: true, of: (bag) => knownSet(bag) }] : []),
   ...(data.bags.patient ? [{ key: "patient", text: "patient", words: true, of: (bag) => patientOf(bag) || "— unknown" }] : []),
   ...(data.instances ? [{ key: "size", text: "instances", of: (bag) => bagSizes[bag] }] : []),
@@ -51,7 +53,7 @@ function className(number) {
 
 function judged(bag, run) { // whether the predicted class is the label; "" where that cannot be judged
   const predicted = predictedBy(run, bag);
-  if (predicted < 0 || !isLabeledInside(bag)) return "";
+  if (outcomes || predicted < 0 || !isLabeledInside(bag)) return "";
   return predicted === labels[bag] ? "correct" : "incorrect";
 }
 
@@ -61,7 +63,7 @@ function outcome(bag, run) { // of the decision, where there is one; nothing is 
   if (decision === "out of distribution") return isOut ? "detected" : stated[bag] ? "false alarm" : "— unknown";
   if (decision === "deferred") return judged(bag, run) ? `deferred, class ${judged(bag, run)}` : "deferred";
   if (isOut) return decision ? "missed" : "— OOD";
-  return judged(bag, run) || "— no label";
+  return judged(bag, run) || (outcomes ? "—" : "— no label");
 }
 
 const TONES = { correct: "right", detected: "right", incorrect: "wrong", missed: "wrong", "false alarm": "wrong" };

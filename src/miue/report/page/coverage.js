@@ -108,7 +108,7 @@ function deferredList(run) {
   const bags = deferred(run);
   const inside = bags.filter((bag) => setName(bag) === "");
   const chips = inside.slice(0, LISTED).map((bag) => {
-    const wrong = labels[bag] >= 0 && predictedBy(run, bag) !== labels[bag];
+    const wrong = judged(bag, run) === "incorrect";
     const open = element("button", { type: "button", title: data.bags.id[bag], onclick: () => openBag(bag) }, element("bdi", {}, data.bags.id[bag]));
     if (wrong) open.append(element("span", { class: "wrong" }, " incorrect"));
     return element("li", {}, open);

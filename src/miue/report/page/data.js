@@ -63,6 +63,19 @@ function decided(run, bag, what) { // "decision", "reason" or "set" of a bag as 
   return code < 0 ? "" : found.texts[code];
 }
 
+const outcomes = data.bags.outcome; // labels that are numbers, as texts; null where they are classes
+const valueNames = [...new Set(data.predictions.flatMap((one) => Object.keys(one.values)))];
+
+function labelOf(bag) { // as text, "" where it is not known
+  if (!outcomes) return labels[bag] < 0 ? "" : data.classes[labels[bag]];
+  return outcomes.texts[unpacked(outcomes.codes)[bag]] ?? "";
+}
+
+function valueOf(run, name, bag) { // what is predicted of a number
+  const packed = data.predictions[run].values[name];
+  return packed ? unpacked(packed)[bag] : NaN;
+}
+
 function isLabeledInside(bag) {
   return labels[bag] >= 0 && setName(bag) === "";
 }
@@ -80,7 +93,8 @@ function percent(share, digits = 1) {
 }
 
 function decimal(value) {
-  if (!Number.isFinite(value)) return "—";
+  if (Number.isNaN(value)) return "—";
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   const size = Math.abs(value);
   const text = size !== 0 && (size < 0.001 || size >= 1e5) ? value.toExponential(2) : value.toFixed(size < 10 ? 3 : 1);
   return text.replaceAll("-", "−"); // as the tables of the page have it

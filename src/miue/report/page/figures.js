@@ -98,6 +98,61 @@ function range(values) {
   return low === high ? count(low) : `${count(low)} to ${count(high)}`;
 }
 
+function drawOwn() { // the figures of the target, of the chosen predictions
+  const sections = document.querySelectorAll(".own");
+  const found = data.figures[chosenRun()];
+  sections.forEach((section, number) => {
+    const figure = found[number], id = `own-${number}`;
+    showMissing(id, figure ? "" : data.runs[chosenRun()].title + " has no labels");
+    byId(`${id}-caption`).textContent = figure?.caption ?? "";
+    drawOwnTable(byId(`${id}-table`), figure?.table ?? []);
+    if (figure) drawOwnPlot(`${id}-plot`, figure);
+  });
+}
+
+function drawOwnTable(part, [head, ...rows]) {
+  const cell = (tag, attributes) => (text, place) => element(place ? tag : "th", { ...attributes, class: place ? null : "text" }, text);
+  part.parentElement.hidden = !head;
+  part.replaceChildren(...(head ? [
+    element("caption", { class: "hidden" }, "Numbers of the figure"),
+    element("thead", {}, element("tr", {}, ...head.map(cell("th", { scope: "col" })))),
+    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((text, place) => cell(place ? "td" : "th", place ? {} : { scope: "row" })(text, place))))),
+  ] : []));
+}
+
+function drawOwnPlot(id, figure) {
+  const traces = figure.series.flatMap((series, number) => {
+    const shade = figure.series.length > 1 ? color("run-" + (1 + (number % 8))) : runColor(chosenRun());
+    return series.shape === "steps" ? steps(series, shade, number) : [points(series, shade)];
+  });
+  const values = figure.series.flatMap(({ x, y, low, high }) => [...x, ...y, ...low, ...high]);
+  const ends = figure.shares === "xy" ? [0, 1] : [Math.min(...values), Math.max(...values)];
+  if (figure.diagonal) traces.unshift({ x: ends, y: ends, mode: "lines", line: { dash: "dot", color: color("quiet"), width: 1.5 }, hoverinfo: "skip", showlegend: false });
+  const share = (name) => (figure.shares.includes(name) ? { tickformat: ".0%", range: [-0.02, 1.02] } : {});
+  drawPlot(id, traces, {
+    xaxis: axis(figure.x, { ...share("x"), ...(figure.ticks ? { tickvals: figure.ticks, rangemode: "tozero" } : {}) }),
+    yaxis: axis(figure.y, share("y")),
+    showlegend: figure.series.length > 1,
+  });
+}
+
+function points({ name, x, y, low, high }, shade) {
+  const text = x.map((value, place) => `${plain(name)}<br>${decimal(value)}: ${decimal(y[place])}${low.length ? ` (${decimal(low[place])} to ${decimal(high[place])})` : ""}`);
+  const array = high.map((end, place) => end - y[place]), arrayminus = low.map((end, place) => y[place] - end);
+  const bars = low.length ? { error_y: { type: "data", symmetric: false, array, arrayminus, thickness: x.length > 30 ? 0.7 : 1.5, width: x.length > 30 ? 0 : 4, color: shade } } : {};
+  return { name, x, y, hovertext: text, hoverinfo: "text", mode: "markers", marker: { size: x.length > 30 ? 6 : 9, color: shade }, ...bars };
+}
+
+function steps({ name, x, y, low, high }, shade, number) {
+  const dash = ["solid", "dash", "dot", "dashdot", "longdash"][number % 5];
+  const end = { x, mode: "lines", line: { color: "rgba(0,0,0,0)", shape: "hv" }, hoverinfo: "skip", showlegend: false };
+  return [
+    { ...end, y: low },
+    { ...end, y: high, fill: "tonexty", fillcolor: faint(shade, 0.14) },
+    { name, x, y, mode: "lines", line: { color: shade, width: 2, shape: "hv", dash }, hovertemplate: `${plain(name)}<br>%{x}: %{y:.0%}<extra></extra>` },
+  ];
+}
+
 function drawDistributions() {
   const level = chosenLevel(), run = chosenRun();
   const found = data.levels[level][run];

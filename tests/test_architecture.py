@@ -83,7 +83,7 @@ BUDGET = {
     "model": (3_865, 16),
     "training": (3_050, 14),
     "selection": (1_885, 9),
-    "sklearn": (680, 4),
+    "sklearn": (815, 5),
     "pathology": (3_330, 17),
     "report": (4_040, 12),
     "cli": (4_395, 28),

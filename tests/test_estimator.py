@@ -200,14 +200,8 @@ def test_rows_are_routed_through_a_pipeline_and_a_search(arrays: list[np.ndarray
     rows = pd.DataFrame(np.concatenate(arrays) * 1000, columns=list("abcde"))
     ids, row_labels = np.repeat(np.arange(40), sizes), np.repeat(labels, sizes)
     with sklearn.config_context(enable_metadata_routing=True):
-        bags_known = (
-            classifier(options=OF_ANY_NETWORK, distances=())
-            .set_fit_request(bag_ids=True, groups=False)
-            .set_predict_request(bag_ids=True)
-            .set_predict_proba_request(bag_ids=True)
-            .set_score_request(bag_ids=True, sample_weight=True)
-        )
-        pipeline = make_pipeline(StandardScaler().set_output(transform="pandas"), bags_known)
+        of_bags = classifier(options=OF_ANY_NETWORK, distances=())
+        pipeline = make_pipeline(StandardScaler().set_output(transform="pandas"), of_bags)
         grid = {"miluncertaintyclassifier__network": ["mean", "max"]}
         search = GridSearchCV(pipeline, grid, cv=GroupKFold(2), error_score="raise")
         search.fit(rows, row_labels, bag_ids=ids, groups=ids)

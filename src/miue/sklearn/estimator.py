@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence, Set
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from jaxtyping import Float64
@@ -27,6 +27,8 @@ from miue.training import Job, Run, train_job
 
 NESTED = ("options", "settings")
 """Parameters whose entries can be searched over."""
+ROUTED = {"bag_ids": True}
+"""What searches and pipelines of scikit-learn pass on to an estimator, where metadata routing is on."""
 Fitted = TypeVar("Fitted", bound="BagEstimator")
 
 
@@ -37,6 +39,13 @@ class BagEstimator(BaseEstimator):
     have one entry per bag. With ``bag_ids``, X is one array of all instances and bag_ids, y and groups have one
     entry per row, equal within a bag; bags are in order of first appearance. Results have one entry per bag.
     """
+
+    __metadata_request__fit: ClassVar = {**ROUTED, "groups": True}
+    __metadata_request__predict = ROUTED
+    __metadata_request__predict_proba = ROUTED
+    __metadata_request__predict_log_proba = ROUTED
+    __metadata_request__decision_function = ROUTED
+    __metadata_request__score = ROUTED
 
     network: PartLike
     method: PartLike

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -19,7 +20,7 @@ from sklearn.metrics import cohen_kappa_score, r2_score
 
 import miue
 from miue.bags import BagBatch, BagDataset, Labels, OodFlags, Outcomes, Segments, merge_bags
-from miue.calibration import PredictionSetGoal, worklist
+from miue.calibration import PredictionSetGoal, TimeBoundGoal, worklist
 from miue.calibration.prediction_sets import fit_prediction_sets
 from miue.calibration.reasons import BETWEEN, SPREAD
 from miue.common.errors import ConfigError, DataError
@@ -324,6 +325,91 @@ def test_a_number_is_calibrated_by_sets_of_its_intervals(tmp_path: Path) -> None
     assert evaluation.metrics["selective_risk"].value is None
 
 
+def test_a_time_and_its_level_say_the_same(p: np.ndarray) -> None:
+    target = Survival(edges=(2.0, 5.0, 8.0))
+    for level in (0.05, 0.3, 0.9):
+        at = target.times_at(p, level)
+        inside = at < 8
+        assert inside.any()
+        np.testing.assert_allclose(target.levels(p, at)[inside], level)
+        assert (p[~inside, -1] >= 1 - level - 1e-12).all()
+    for number, edge in enumerate(target.edges[:-1]):
+        np.testing.assert_allclose(target.levels(p, np.full(60, edge)), p[:, : number + 1].sum(1))
+    assert target.levels(p[:3], np.array([0.0, 8.0, 99.0])).tolist() == [0.0, 1.0, 1.0]
+
+
+CENSORING: dict[str, Callable[[np.random.Generator, np.ndarray, np.ndarray], np.ndarray]] = {
+    "none": lambda generator, events, rate: np.full(len(events), np.inf),
+    "by chance": lambda generator, events, rate: generator.exponential(1.5, len(events)),
+    "of those at risk": lambda generator, events, rate: generator.exponential(1 / rate),
+    "of late events": lambda generator, events, rate: np.where(events > 1, 0.3, 9.0),
+}
+
+
+def times_of_patients(
+    generator: np.random.Generator, count: int, censoring: str
+) -> tuple[Predictions, np.ndarray, np.ndarray]:
+    """Return predictions of patients with one to four bags, their events, and the patient of each bag."""
+    rate, owner = generator.uniform(0.3, 2, count), np.repeat(np.arange(count), generator.integers(1, 5, count))
+    events = generator.exponential(1 / rate)
+    ends = CENSORING[censoring](generator, events, rate)
+    guess = rate[owner] ** 1.5 * np.exp(generator.normal(0, 0.3, len(owner)))
+    target = Survival(edges=(0.2, 0.5, 1.0, 2.0))
+    later = np.exp(-guess[:, None] * np.array(target.edges))
+    p = -np.diff(np.hstack([np.ones((len(owner), 1)), later, np.zeros((len(owner), 1))]))
+    table = made_table(p, Outcomes.of(np.minimum(events, ends)[owner], (events <= ends)[owner]), target)
+    named = replace(table, patients=np.array([f"p{n}" for n in owner], object))
+    return Predictions(named, None), events[owner], owner
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("censoring", CENSORING)
+def test_no_event_comes_before_its_bound_more_often_than_promised(censoring: str) -> None:
+    hits = []
+    for seed in range(500):
+        generator = np.random.default_rng(seed)
+        known, _, _ = times_of_patients(generator, 30, censoring)
+        new, events, owner = times_of_patients(generator, 60, censoring)
+        found = miue.decide(new, miue.calibrate(known, false_alarms=None)).bags.decisions
+        assert found is not None and found.time_bound is not None
+        _, first = np.unique(owner, return_index=True)
+        hits.append((found.time_bound <= events)[first].mean())
+    error = 2 * np.std(hits) / np.sqrt(500)
+    assert np.mean(hits) >= 0.9 - error
+    if censoring == "none":  # three of 31 ranks
+        assert np.mean(hits) == pytest.approx(1 - 3 / 31, abs=error)
+
+
+def test_times_get_a_bound_that_is_kept_and_evaluated(tmp_path: Path) -> None:
+    bags = times()
+    model = miue.train(bags.subset(np.arange(40)), method="softmax", **QUICK)
+    of_rest = model.predict(bags.subset(np.arange(40, 90)))
+    calibration = miue.calibrate(of_rest)
+    assert calibration.prediction_sets is None and calibration.deferral is None
+    assert calibration.time_bound is not None and calibration.time_bound.error == pytest.approx(0.1)
+    calibration.save(tmp_path / "calibration.json")
+    decided = miue.decide(of_rest, miue.Calibration.load(tmp_path / "calibration.json"))
+    decided.save(tmp_path / "decided")
+    read = miue.read_predictions(tmp_path / "decided")
+    decisions, outcomes = read.bags.decisions, read.bags.outcomes
+    assert decisions is not None and decisions.time_bound is not None and outcomes is not None
+    np.testing.assert_allclose(read.bags.to_frame()["time_bound"], decisions.time_bound)
+    evaluation = miue.evaluate(read).decisions
+    assert evaluation is not None
+    free = product_limit(outcomes.values / decisions.time_bound, outcomes.observed, 1.0)
+    assert evaluation.metrics["bound_coverage"].value == pytest.approx(free)
+    assert free >= 0.9
+    page, _ = reported(tmp_path, read)
+    shown = page.text[page.text.index("Skip to the content") :]
+    assert "no event before the bound" in shown and "set size" not in shown
+    assert "time_bound" in worklist(read).rows[0]
+    few = of_rest.bags.subset(np.arange(8))
+    with pytest.raises(DataError, match="at least 9 labeled bags for the bound of the time"):
+        miue.calibrate(replace(of_rest, bags=few), false_alarms=None)
+    with pytest.raises(ConfigError, match="another mix"):
+        miue.calibrate(of_rest, like=of_rest)
+
+
 @pytest.mark.parametrize("method", ["softmax", "mirel"])
 def test_a_number_is_trained_predicted_saved_and_evaluated(tmp_path: Path, method: str) -> None:
     bags = numbers()
@@ -391,9 +477,8 @@ def test_what_needs_classes_refuses_numbers() -> None:
     predictions = miue.train(bags, **QUICK).predict(bags)
     with pytest.raises(ConfigError, match="flags of instances"):
         miue.calibrate(predictions, instances=miue.InstanceGoal("no-false-flag", 0.1))
-    of_times = miue.train(times(), method="softmax", **QUICK).predict(times())
-    with pytest.raises(DataError, match="survival"):
-        miue.calibrate(of_times)
+    with pytest.raises(ConfigError, match="bound of the time"):
+        miue.calibrate(predictions, time_bound=TimeBoundGoal())
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.calibration import FalseAlarmGoal as FalseAlarmGoal
     from miue.calibration import InstanceGoal as InstanceGoal
     from miue.calibration import PredictionSetGoal as PredictionSetGoal
+    from miue.calibration import TimeBoundGoal as TimeBoundGoal
     from miue.calibration import calibrate as calibrate
     from miue.calibration import decide as decide
     from miue.common.errors import MiueError as MiueError
@@ -71,6 +72,7 @@ _PUBLIC = {
     "FalseAlarmGoal": "miue.calibration",
     "InstanceGoal": "miue.calibration",
     "PredictionSetGoal": "miue.calibration",
+    "TimeBoundGoal": "miue.calibration",
     "METHODS": "miue.methods",
     "MILSurvivalEstimator": "miue.sklearn",
     "MILUncertaintyClassifier": "miue.sklearn",

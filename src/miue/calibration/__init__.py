@@ -31,6 +31,7 @@ from miue.calibration.instance_thresholds import refuse_positive_instances
 from miue.calibration.prediction_sets import SET_SCORES, PredictionSetGoal
 from miue.calibration.ranks import grouped_error_interval, grouped_error_intervals
 from miue.calibration.scaling import fit_temperature
+from miue.calibration.time_bounds import TimeBoundGoal
 from miue.calibration.worklist import Worklist, limits_file, worklist, write_worklist
 from miue.predictions import DatasetShift
 
@@ -55,6 +56,7 @@ __all__ = [
     "InstanceGoal",
     "MixEstimate",
     "PredictionSetGoal",
+    "TimeBoundGoal",
     "Worklist",
     "applied_calibration",
     "applied_flags",

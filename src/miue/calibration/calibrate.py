@@ -37,11 +37,13 @@ from miue.calibration.instance_flags import POSTERIOR, InstanceGoal, score_names
 from miue.calibration.instance_thresholds import fit_instance_flags
 from miue.calibration.prediction_sets import PredictionSetGoal, fit_prediction_sets
 from miue.calibration.scaling import fit_scaling
+from miue.calibration.time_bounds import TimeBound, TimeBoundGoal, fit_time_bound
 from miue.common.errors import ConfigError, DataError, unknown_name
 from miue.common.text import plural
 from miue.common.values import checked
 from miue.predictions import ERROR_PROBABILITY, RESERVED, Predictions, PredictionTable
 from miue.settings import CountSettings
+from miue.targets import Survival
 
 STOPPED_EARLY = (
     "these bags also chose the epoch that training kept, so that the guarantees hold nearly, not exactly; "
@@ -61,6 +63,7 @@ def calibrate(
     prediction_sets: PredictionSetGoal | None = PredictionSetGoal(),  # noqa: B008
     false_alarms: FalseAlarmGoal | None = FalseAlarmGoal(),  # noqa: B008
     instances: InstanceGoal | None = None,
+    time_bound: TimeBoundGoal | None = None,
     like: Predictions | None = None,
     class_names: Sequence[str] = (),
     made_from: CalibrationBags = CalibrationBags(),  # noqa: B008
@@ -69,7 +72,8 @@ def calibrate(
     """Return a calibration made from predictions of bags that took no part in training.
 
     Of numbers, prediction sets and the out-of-distribution threshold are fitted alone: a set is of intervals that
-    follow each other, and misses the number with the chance that it misses a class with.
+    follow each other, and misses the number with the chance that it misses a class with. Of times, a lower bound
+    takes the place of the sets.
 
     Thresholds are set on the predictions as they are; the scaling changes the probabilities that are shown
     and nothing else, so that each guarantee holds although all parts share the bags. Where no deferral threshold
@@ -82,6 +86,7 @@ def calibrate(
         prediction_sets: the coverage of prediction sets.
         false_alarms: the rate of false alarms of the out-of-distribution threshold.
         instances: the promise for flagged instances.
+        time_bound: the chance that a time is before its lower bound; of times, that of the sets if None.
         like: new bags, labeled or not, for which scaling and prediction sets are weighted; deferral and
             out-of-distribution threshold are then left out. None for bags like those of ``predictions``.
         class_names: in the order of the probabilities; where none are passed, as the predictions have them, else
@@ -101,7 +106,7 @@ def calibrate(
     names = _class_names(class_names, predictions)
     if instances is not None:
         instances = instances.with_negative_class_of(predictions.provenance, names)
-    goals = Goals(scaling, deferral, prediction_sets, false_alarms, instances).for_target(table.target)
+    goals = Goals(scaling, deferral, prediction_sets, false_alarms, instances, time_bound).for_target(table.target)
     if like is not None:
         goals, rules_left_out = goals.keep_weighted()
         fix = "predict bags that are new to the model, or pass allow_training_bags=True"
@@ -119,7 +124,8 @@ def calibrate(
     fitted_to = FITTED_TO_THEM if by_errors and _stopped_training(table) else ""
     caveats = dict.fromkeys(filter(None, (of_patients, made_from.caveat, trained_on, fitted_to)))
     counted = table.subset(rows)
-    of_class = counted.labels.counts(len(names))
+    is_exact = counted.outcomes is None or bool(counted.outcomes.observed.all())
+    of_class = counted.labels.counts(len(names)) if is_exact else np.zeros(0, np.int64)
     description = {
         "bags": len(counted),
         "of_class": tuple(of_class.tolist()),
@@ -222,12 +228,20 @@ def _fitted(
         if goals.prediction_sets is None
         else fit_prediction_sets(table.probabilities, labels, goals.prediction_sets, weights, own, names),
         false_alarms=alarms,
+        time_bound=None if goals.time_bound is None else _time_bound(table, goals.time_bound),
         usual=usual_values(table),
-        class_mix=fit_class_mix(table, names),
+        class_mix=None if goals.time_bound is not None else fit_class_mix(table, names),
         made_from=made_from,
         scaling_left_out=impossible,
         weights_sha256=predictions.provenance.weights_sha256,
     )
+
+
+def _time_bound(table: PredictionTable, goal: TimeBoundGoal) -> TimeBound:
+    assert isinstance(table.target, Survival)
+    assert table.outcomes is not None
+    levels = table.target.levels(table.probabilities, table.outcomes.values)
+    return fit_time_bound(levels, table.outcomes.observed, goal)
 
 
 def _deferral(

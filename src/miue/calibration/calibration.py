@@ -18,6 +18,7 @@ from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.instance_flags import InstanceFlags, describe_negative_class
 from miue.calibration.prediction_sets import PredictionSets
 from miue.calibration.scaling import Scaling
+from miue.calibration.time_bounds import TimeBound
 from miue.common.errors import first_few
 from miue.common.records import JsonFormat, list_in_model
 from miue.common.text import PrintsAsTable, ResultTable, plural
@@ -30,6 +31,7 @@ PARTS = {
     "scaling": "scaling",
     "deferral": "deferral",
     "prediction_sets": "prediction sets",
+    "time_bound": "bound of the time",
     "false_alarms": "out of distribution",
     "instances": "instances",
 }
@@ -90,6 +92,7 @@ class Calibration(PrintsAsTable, BaseModel):
         prediction_sets: which classes are in a bag's set.
         false_alarms: which bags are called out of distribution.
         instances: which instances are flagged.
+        time_bound: when an event comes at the earliest.
         usual: sorted values of each uncertainty of the bags that it is for, to compare new ones with: those it was
             made from, or with ``covariate_shift`` the new ones.
         class_mix: classes of these bags, to compare the mix of new ones with.
@@ -108,6 +111,7 @@ class Calibration(PrintsAsTable, BaseModel):
     prediction_sets: PredictionSets | None = None
     false_alarms: FalseAlarms | None = None
     instances: InstanceFlags | None = None
+    time_bound: TimeBound | None = None
     usual: dict[str, tuple[float, ...]] = Field(default_factory=dict)
     class_mix: ClassMix | None = None
     made_from: CalibrationBags = CalibrationBags()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float64
 
 from miue.bags.classes import numbered_classes
 from miue.calibration.calibration import Calibration
 from miue.calibration.compared import compared_uncertainty, find_shift
 from miue.calibration.deferral import Deferral
+from miue.calibration.time_bounds import TimeBound
 from miue.common.errors import DataError
 from miue.common.values import checked
 from miue.predictions import (
@@ -21,6 +22,7 @@ from miue.predictions import (
     PredictionTable,
     StoredInstances,
 )
+from miue.targets import Survival
 
 
 @checked()
@@ -71,6 +73,7 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
         reason=reason,
         prediction_sets=None if sets is None else sets.of(table.probabilities, in_order=table.target is not None),
         calibrated=None if scaling is None else scaling.apply(table.distribution),
+        time_bound=_time_bound(table, calibration.time_bound),
     )
     weighted = calibration.covariate_shift is not None
     provenance = predictions.provenance.model_copy(
@@ -83,6 +86,13 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
         }
     )
     return Predictions(replace(table, decisions=decisions), _flagged(predictions, calibration), provenance)
+
+
+def _time_bound(table: PredictionTable, rule: TimeBound | None) -> Float64[np.ndarray, "n"] | None:
+    """Return the time before which no event comes with the promised chance; 1e-9 earlier, against rounding."""
+    if rule is None or not isinstance(table.target, Survival):
+        return None
+    return table.target.times_at(table.probabilities, rule.level) * (1 - 1e-9)
 
 
 def _flagged(predictions: Predictions, calibration: Calibration) -> PredictionTable | None:

@@ -14,6 +14,7 @@ from miue.calibration.false_alarms import FalseAlarmGoal, needed_for_false_alarm
 from miue.calibration.instance_flags import InstanceGoal
 from miue.calibration.prediction_sets import PredictionSetGoal
 from miue.calibration.ranks import needed_for_rank
+from miue.calibration.time_bounds import TimeBoundGoal
 from miue.common.errors import ConfigError, DataError
 from miue.settings import CalibrateSettings
 from miue.targets import IntervalTarget, Target
@@ -29,6 +30,7 @@ class Goals:
         prediction_sets: the coverage of prediction sets.
         false_alarms: the rate of false alarms of the out-of-distribution threshold.
         instances: the promise for flagged instances.
+        time_bound: the chance that a time is before its bound; of times, as ``prediction_sets`` ask if None.
     """
 
     scaling: bool = True
@@ -36,6 +38,7 @@ class Goals:
     prediction_sets: PredictionSetGoal | None = PredictionSetGoal()  # noqa: RUF009
     false_alarms: FalseAlarmGoal | None = FalseAlarmGoal()  # noqa: RUF009
     instances: InstanceGoal | None = None
+    time_bound: TimeBoundGoal | None = None
 
     @classmethod
     def of(cls, settings: CalibrateSettings) -> Goals:
@@ -70,19 +73,28 @@ class Goals:
     def for_target(self, target: Target | None) -> Goals:
         """Return the goals that have a meaning: of numbers, sets of their intervals and the threshold alone.
 
+        Of times, some of which are lower bounds, a bound of the time takes the place of the sets.
+
         Raises:
-            ConfigError: flags of instances by numbers, or nothing that has a meaning.
-            DataError: times, some of which have no event.
+            ConfigError: flags of instances by numbers, a bound of what is no time, or nothing that has a meaning.
         """
+        has_times = isinstance(target, IntervalTarget) and target.has_censoring
+        if self.time_bound is not None and not has_times:
+            kind = "classes" if target is None else target.kind
+            raise ConfigError(
+                item="a bound of the time", wanted="labels that are times", got=kind, fix="leave it out"
+            )
         if not isinstance(target, IntervalTarget):
             return self
-        if target.has_censoring:
-            wanted, fix = "labels that are classes, grades or numbers", "evaluate the predictions"
-            raise DataError(item="the calibration", wanted=wanted, got=target.kind, fix=fix)
         if self.instances is not None:
             wanted, fix = "labels that are classes", "leave them out"
             raise ConfigError(item="flags of instances", wanted=wanted, got=target.kind, fix=fix)
-        return replace(self, scaling=False, deferral=None)
+        if not has_times:
+            return replace(self, scaling=False, deferral=None)
+        bound = self.time_bound
+        if bound is None and self.prediction_sets is not None:
+            bound = TimeBoundGoal(self.prediction_sets.error)
+        return replace(self, scaling=False, deferral=None, prediction_sets=None, time_bound=bound)
 
     def keep_weighted(self) -> tuple[Goals, str]:
         """Return the goals that hold for weighted bags, and in words which are left out.
@@ -112,7 +124,8 @@ class Goals:
     @property
     def labeled_parts(self) -> list[str]:
         """The parts for bags asked for that read labels, in words."""
-        asked = {"scaling": self.scaling, "deferral": self.deferral, "prediction sets": self.prediction_sets}
+        asked: dict[str, object] = {"scaling": self.scaling, "deferral": self.deferral}
+        asked |= {"prediction sets": self.prediction_sets, "the bound of the time": self.time_bound}
         return [name for name, goal in asked.items() if goal]
 
 
@@ -206,6 +219,9 @@ def _needs(goals: Goals, count: int, labels: Labels, names: Sequence[str]) -> It
             of_class = np.bincount(labels.values, minlength=len(names))
             counts = {f"labeled bags of class {name}": int(of_class[c]) for c, name in enumerate(names)}
         yield from (_Need(part, bags, needed, there) for bags, there in counts.items())
+    if (bound := goals.time_bound) is not None:
+        part = f"the bound of the time (chance {bound.error:g})"
+        yield _Need(part, "labeled bags", needed_for_rank(bound.error), len(labels))
     if (alarms := goals.false_alarms) is not None:
         sure = "" if alarms.confidence is None else f" at confidence {alarms.confidence:g}"
         part = f"the out-of-distribution threshold (false alarms {alarms.rate:g}{sure})"
@@ -237,8 +253,6 @@ def _needed_for_deferral(goal: DeferralGoal, alarms: FalseAlarmGoal | None) -> i
 
 def needed_by_default(target: Target | None = None) -> int:
     """Return how many labeled bags in distribution are enough for every part that nobody has to ask for."""
-    if isinstance(target, IntervalTarget) and target.has_censoring:
-        return 0  # nothing can be calibrated
     goals = Goals().for_target(target)
     needs = _needs(goals, 0, Labels.unknown(0), ())
     return max(need.needed for need in needs)

@@ -118,7 +118,11 @@ def worklist(predictions: Predictions, limits: Limits | Mapping[str, Any] | None
     score = rules.deferral.measure if rules and rules.deferral and none_accepted else ood_score
     shown = {name: table.uncertainty(name) for name in _shown(table.uncertainty_names, score, ood_score)}
     predicted, words = table.predicted, table.described()
-    said = table.predicted_values() if words else {"probability": table.probabilities.max(1)}
+    said = (
+        {**table.predicted_values(), **table.decided_values()}
+        if words
+        else {"probability": table.probabilities.max(1)}
+    )
     counts, flagged = count_instances(predictions), _flag_counts(predictions)
     patients = table.patients if table.patients is not None and table.patients.any() else None
     per = predictions.provenance.bag_per or Worklist.per

@@ -14,6 +14,7 @@ from miue.evaluation.class_metrics import brier_score, expected_calibration_erro
 from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import NO_LABEL, NONE_KNOWN_IN, Judged, Metric
 from miue.predictions import Decisions, PredictionTable
+from miue.targets import KaplanMeier
 
 INTERVAL = 0.95
 RISK = ("selective_risk", "selective_risk_low", "selective_risk_high")
@@ -27,7 +28,8 @@ class DecisionEvaluation:
         metrics: accepted, deferred, flagged (called out of distribution), false_alarms (the same share of the bags
             known to be in distribution), selective_risk (of labeled ones), its 95 % interval selective_risk_low
             and selective_risk_high (exact; widened where patients have several bags), coverage (label in its set),
-            set_size (mean), empty_sets, single_sets, and ece, brier and nll of the calibrated probabilities.
+            set_size (mean), empty_sets, single_sets, and ece, brier and nll of the calibrated probabilities; of
+            times bound_coverage, the share without an event before its bound (Kaplan–Meier).
         coverage_by_class: share of each class's bags whose set holds it.
         found: share of each out-of-distribution set that is called so.
         not_accepted: share of each out-of-distribution set that is called so or deferred.
@@ -64,6 +66,7 @@ def evaluate_decisions(
         **_selective_risk(table, decisions),
         **_of_sets(table, decisions),
         **_of_calibrated(table, decisions, left_out),
+        **_of_bounds(table, decisions),
     }
     sets = sorted({str(name) for name in table.ood_sets if name})
     found = {name: _share(decisions.flagged[table.ood_sets == name]) for name in sets}
@@ -122,6 +125,22 @@ def _of_sets(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
         "empty_sets": _share(decisions.empty_sets[~table.is_ood.out_of_distribution]),
         "single_sets": _share(sizes == 1),
     }
+
+
+def _of_bounds(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
+    """Return the share of times that are not before their bound; nothing where there are no bounds.
+
+    It is Kaplan and Meier's estimate, for times as multiples of their bounds.
+    """
+    if decisions.time_bound is None or table.outcomes is None:
+        return {}
+    rows = table.judged
+    bounds, known = decisions.time_bound[rows], table.outcomes[rows]
+    if not len(bounds):
+        return {"bound_coverage": Metric.undefined(NO_LABEL)}
+    multiples = np.divide(known.values, bounds, out=np.ones(len(bounds)), where=bounds > 0)
+    curve = KaplanMeier(multiples, known.observed, np.ones((1, len(bounds))))
+    return {"bound_coverage": Metric(float(curve(np.ones(1), before=True)[0, 0]))}
 
 
 def _of_calibrated(table: PredictionTable, decisions: Decisions, left_out: str) -> dict[str, Metric]:

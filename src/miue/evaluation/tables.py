@@ -34,6 +34,7 @@ DECISION_TITLES = {
     "selective_risk": "selective risk",
     "coverage": "label in its set",
     "set_size": "labels in a set, mean",
+    "bound_coverage": "no event before the bound",
     "empty_sets": "empty sets",
     "single_sets": "sets of one label",
     "ece": "ECE, calibrated",
@@ -111,6 +112,8 @@ def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str]) -> Re
     """
     metrics, reasons, rows = evaluation.metrics, list[str](), list[tuple[str, str]]()
     for key, title in DECISION_TITLES.items():
+        if key not in metrics:
+            continue
         in_percent = key not in ("set_size", "brier", "nll")
         shown = metric_cell(metrics[key], in_percent, reasons)
         if key == "selective_risk" and metrics[key].value is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float64, Int64
 
 from miue.bags.cells import row_name
 from miue.common.errors import DataError
@@ -27,12 +27,14 @@ class Decisions:
         reason: why, in plain words.
         prediction_sets: which classes are in each bag's set; None where no sets were asked for.
         calibrated: the prediction after scaling; None where none was asked for.
+        time_bound: before which no event comes with the promised chance; None where none was asked for.
     """
 
     decision: np.ndarray
     reason: np.ndarray
     prediction_sets: Bool[np.ndarray, "n C"] | None = None
     calibrated: PredictiveDistribution | None = None
+    time_bound: Float64[np.ndarray, "n"] | None = None
 
     @property
     def deferred(self) -> Bool[np.ndarray, "n"]:
@@ -63,6 +65,7 @@ class Decisions:
             reason=self.reason[rows],
             prediction_sets=None if self.prediction_sets is None else self.prediction_sets[rows],
             calibrated=None if self.calibrated is None else self.calibrated.subset(torch.from_numpy(rows)),
+            time_bound=None if self.time_bound is None else self.time_bound[rows],
         )
 
     def columns(self) -> dict[str, np.ndarray]:
@@ -71,6 +74,8 @@ class Decisions:
         if self.prediction_sets is not None:
             lists = [" ".join(map(str, np.flatnonzero(row))) for row in self.prediction_sets]
             columns["prediction_set"] = np.array(lists, object)
+        if self.time_bound is not None:
+            columns["time_bound"] = self.time_bound
         if isinstance(self.calibrated, Dirichlet):
             for c, alpha in enumerate(self.calibrated.alpha.numpy().T):
                 columns[f"{CALIBRATED_PREFIX}alpha_{c}"] = alpha

@@ -96,6 +96,7 @@ def _decisions(columns: Mapping[str, np.ndarray], name: str, num_classes: int) -
         reason=columns.get("reason", np.full(len(columns["decision"]), "", object)),
         prediction_sets=None if sets is None else parse_prediction_sets(sets, num_classes, name),
         calibrated=read_distribution(columns, name, CALIBRATED_PREFIX) if scaled else None,
+        time_bound=numbers_or_nan(columns["time_bound"], "time_bound", name) if "time_bound" in columns else None,
     )
 
 

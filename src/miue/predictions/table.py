@@ -138,9 +138,11 @@ class PredictionTable(PrintsAsTable):
 
     def decided_values(self) -> dict[str, Float64[np.ndarray, "n"]]:
         """Return what was decided of the label, by names of columns; nothing where it is a class."""
-        if self.target is None or self.decisions is None or self.decisions.prediction_sets is None:
+        if self.target is None or self.decisions is None:
             return {}
-        return self.target.bounds(self.decisions.prediction_sets)
+        sets, bound = self.decisions.prediction_sets, self.decisions.time_bound
+        of_sets = {} if sets is None else self.target.bounds(sets)
+        return of_sets if bound is None else {**of_sets, "time_bound": bound}
 
     def described(self) -> list[str]:
         """Return each prediction in words, as its target has them; nothing where it is a class by its name."""

@@ -172,6 +172,11 @@ DECISIONS = (
         "coverage of the sets\u00a0%",
         f"share of labeled bags {NOT_OUT} whose prediction set contains the label",
     ),
+    Column(
+        "bound_coverage",
+        "no event before the bound\u00a0%",
+        "share of labeled bags whose event is not before the bound of the time (Kaplan–Meier)",
+    ),
     Column("set_size", "set size", "mean number of classes in a prediction set", 2),
     Column(
         "empty_sets",
@@ -180,7 +185,7 @@ DECISIONS = (
     ),
 )
 
-OF_CLASSES = ("accepted", "deferred", "selective_risk")
+OF_CLASSES = {"accepted", "deferred", "selective_risk"}
 """What decisions come to where labels are classes alone."""
 
 FLAGS = {
@@ -305,7 +310,9 @@ def decisions_table(runs: Sequence[Run], outcomes: Sequence[DecisionEvaluation |
     flagged = "share of this set's bags that are flagged as out of distribution; higher is better"
     nothing = Metric.undefined("no bag of this out-of-distribution set")
     has_classes = all(run.predictions.bags.has_classes for run in runs)
-    columns = [column for column in DECISIONS if has_classes or column.key not in OF_CLASSES]
+    held = {key for _, one in found for key, metric in one.metrics.items() if metric.value is not None}
+    columns = [column for column in DECISIONS if has_classes or column.key in held - OF_CLASSES]
+    columns = [column for column in columns if all(column.key in one.metrics for _, one in found)]
     table = Table([*columns, *(Column(f"found {name}", f"{name} detected\u00a0%", flagged) for name in sets)])
     for run, one in found:
         of_sets = {f"found {name}": one.found.get(name, nothing) for name in sets}

@@ -184,11 +184,16 @@ def _own_metrics(level: RunLevel) -> list[str]:
 
 
 def _flagged(table: PredictionTable, decisions: Decisions, outcome: DecisionEvaluation) -> list[str]:
-    """Return how many bags are flagged, and how many prediction sets contain the number."""
-    flagged, coverage = int(decisions.flagged.sum()), outcome.metrics["coverage"].value
+    """Return how many bags are flagged, and of how many what was stated of the number holds."""
+    flagged = int(decisions.flagged.sum())
     said = f"Of {plural(len(table), 'bag')}, {flagged:,} {is_or_are(flagged)} flagged as out of distribution"
-    sets = "" if coverage is None else f"; {_percent(coverage, None)} of the prediction sets contain the label"
-    return [f"{said}{sets}."]
+    words = {
+        "coverage": "of the prediction sets contain the label",
+        "bound_coverage": "have no event before their bound",
+    }
+    shares = {text: outcome.metrics[name].value for name, text in words.items() if name in outcome.metrics}
+    held = [f"; {_percent(share, None)} {text}" for text, share in shares.items() if share is not None]
+    return [f"{said}{''.join(held)}."]
 
 
 def _predicted_numbers(table: PredictionTable) -> str:
@@ -262,8 +267,6 @@ def _calibration(run: Run) -> list[str]:
     needed, rules = needed_by_default(), "set which bags to defer and which to flag as out of distribution"
     if not bags.has_classes:
         needed, rules = needed_by_default(bags.target), "state what holds of a label with a stated chance"
-    if not needed:
-        return []
     patients = count_patients(bags.patients)
     of = "" if patients is None or patients == len(bags) else " of as many patients"
     return [

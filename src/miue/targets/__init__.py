@@ -9,7 +9,7 @@ from pydantic import Field
 from miue.targets.base import MetricName, Target
 from miue.targets.figures import Figure
 from miue.targets.intervals import IntervalTarget, intervals_for
-from miue.targets.kaplan_meier import concordance
+from miue.targets.kaplan_meier import KaplanMeier, concordance
 from miue.targets.multi_label import BETWEEN, NONE, UNKNOWN, MultiLabel
 from miue.targets.ordinal import Ordinal
 from miue.targets.regression import Regression
@@ -36,6 +36,7 @@ __all__ = [
     "AnyTarget",
     "Figure",
     "IntervalTarget",
+    "KaplanMeier",
     "MetricName",
     "MultiLabel",
     "Ordinal",

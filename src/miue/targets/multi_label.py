@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int8, Int64
 
 from miue.common.errors import DataError
-from miue.targets.base import MetricName, Probabilities, Target, Weighted
+from miue.targets.base import MetricName, Probabilities, Target
+from miue.targets.weighted import Weighted
 
 BETWEEN, UNKNOWN = ";", "?"
 NONE = "none"

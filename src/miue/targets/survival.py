@@ -81,10 +81,9 @@ class Survival(IntervalTarget):
 
         The risk is the mean over the edges of the probability of an event before: high where events are early.
         """
-        ends = np.array([0.0, *self.edges])
         return {
             "risk": self.risk(probabilities),
-            "median_time": interpolated(probabilities, ends, LEVEL),
+            "median_time": self.times_at(probabilities, LEVEL),
             "late_survival": probabilities[:, -1],
         }
 
@@ -133,6 +132,20 @@ class Survival(IntervalTarget):
                 f"the event comes before {self.edges[middle]:.4g}",
             ),
         ]
+
+    def levels(self, probabilities: Probabilities, values: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "n"]:
+        """Return the predicted probability of an event by some times, linear in between edges, 1 at the last."""
+        ends = np.array([0.0, *self.edges])
+        place = np.searchsorted(self.edges, values, side="right")
+        inside = np.minimum(place, len(self.edges) - 1)
+        rows, below = np.arange(len(values)), np.pad(probabilities.cumsum(1), ((0, 0), (1, 0)))
+        share = (values - ends[inside]) / (ends[inside + 1] - ends[inside])
+        found = below[rows, inside] + share * probabilities[rows, inside]
+        return np.where(place == len(self.edges), 1.0, found)
+
+    def times_at(self, probabilities: Probabilities, level: float) -> Float64[np.ndarray, "n"]:
+        """Return the first time by which an event has a probability, the last edge where that is later."""
+        return interpolated(probabilities, np.array([0.0, *self.edges]), level)
 
     def risk(self, probabilities: Probabilities) -> Float64[np.ndarray, "n"]:
         """Return the mean over the edges of the probability of an event before them."""

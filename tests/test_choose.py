@@ -207,12 +207,27 @@ def test_one_sentence_says_whether_a_network_beats_the_baselines(rows: list[choi
 
 
 @pytest.mark.long
-def test_numbers_are_chosen_by_their_likelihood_and_times_are_refused(bags: BagDataset, tmp_path: Path) -> None:
+def test_numbers_and_times_are_chosen_by_their_likelihood(bags: BagDataset, tmp_path: Path) -> None:
     values = np.random.default_rng(0).normal(size=45) + bags.labels.values
     found = choose(bags.with_outcomes(values), tmp_path / "numbers", {"a": RECIPES["mean-softmax"]})
     assert found.name == "a" and found.tried[0].nll is not None and found.tried[0].accuracy is None
-    with pytest.raises(DataError, match="survival"):
-        choose(bags.with_outcomes(np.exp(values), task="survival"), tmp_path / "times")
+    times = bags.with_outcomes(np.exp(values), np.arange(45) % 3 > 0, task="survival")
+    assert list(candidates(times)) == ["mean-softmax", "attention-softmax", "attention-sngp", "one-sided-gp"]
+    found = choose(times, tmp_path / "times", {"a": RECIPES["mean-softmax"], "b": RECIPES["mean-softmax"]})
+    assert found.name == "mixture" and found.tried[0].accuracy is None
+    assert found.tried[0].own["c_index"] is not None
+    tables = [
+        read_predictions(folder_of(tmp_path / "times" / "candidates" / "a", fold, 42) / "predictions").bags
+        for fold in range(FOLDS)
+    ]
+    losses = []
+    for table in tables:
+        assert table.outcomes is not None
+        for p, label, observed in zip(table.probabilities, table.labels, table.outcomes.observed, strict=True):
+            losses.append(-np.log(p[label] if observed else p[label:].sum()))
+    alone = next(one for one in found.tried if one.name == "a")
+    assert alone.nll == pytest.approx(np.mean(losses), rel=1e-5)
+    assert "C-index (Harrell)" in str(found) and "auroc" not in str(found)
 
 
 @pytest.mark.long

@@ -467,6 +467,15 @@ def test_slides_of_a_patient_become_one_bag_with_their_time() -> None:
     np.testing.assert_array_equal(merged.outcomes.observed, bags.outcomes.observed[::2])
 
 
+def test_times_take_softmax_where_no_method_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    model = miue.train(times(), settings=QUICK["settings"])
+    assert model.provenance().method == "softmax"
+    said = [line for line in capsys.readouterr().err.splitlines() if "method softmax" in line]
+    assert len(said) == 1 and "mirel does not learn" in said[0]
+    assert miue.train(numbers(), settings=QUICK["settings"]).provenance().method == "mirel"
+    assert "does not learn" not in capsys.readouterr().err
+
+
 def test_a_method_that_does_not_learn_from_censored_times_is_refused() -> None:
     with pytest.raises(ConfigError, match="MIREL"):
         miue.train(times(), method="mirel", **QUICK)
@@ -586,7 +595,7 @@ def written(tmp_path: Path, rows: dict[str, list[Any]]) -> list[str | Path]:
 
 TASKS = {
     "regression": (["--label-column", "age"], "mae"),
-    "survival": (["--time-column", "months", "--event-column", "dead", "--method", "softmax"], "c_index"),
+    "survival": (["--time-column", "months", "--event-column", "dead"], "c_index"),
     "ordinal": (["--label-column", "grade", "--classes", "low,middle,high"], "kappa"),
 }
 
@@ -604,10 +613,9 @@ def test_each_task_runs_from_folder_to_evaluation(tmp_path: Path, task: str) -> 
     }
     named, metric = TASKS[task]
     given = [*written(tmp_path, rows), "--task", task, *named]
-    loaded = [one for one in given if one not in ("--method", "softmax")]
     run("train", *given, "--out", tmp_path / "run", "--set", "max_epochs=2", "--quiet")
     assert json.loads(run("inspect", tmp_path / "run", "--json"))["task"] == task
-    run("predict", tmp_path / "run", *loaded, "--out", tmp_path / "out", "--part", "all", "--quiet")
+    run("predict", tmp_path / "run", *given, "--out", tmp_path / "out", "--part", "all", "--quiet")
     found = json.loads(run("evaluate", tmp_path / "out", "--json", "--allow-training-bags"))
     assert found["bags"]["metrics"][metric] is not None
     run("cross-validate", *given, "--out", tmp_path / "cv", "--set", "max_epochs=1", "--folds", "3", "--quiet")

@@ -524,6 +524,11 @@ class BagDataset(PrintsAsTable):
             )
         return replace(self, labels=labels, instance_labels=instance_labels, class_names=names)
 
+    @property
+    def is_censored(self) -> bool:
+        """Whether some labels are lower bounds, as times without an event are."""
+        return self.outcomes is not None and not bool(self.outcomes.observed.all())
+
     def with_outcomes(
         self,
         values: Collection[Any],

@@ -32,7 +32,8 @@ def choose(
         typer.Option(
             metavar="NAME",
             help="Candidate to try; by default pooled-logistic and pooled-forest (for features), mean-softmax, "
-            f"attention-softmax, attention-sngp, attention-mirel, one-sided-gp. {MANY}",
+            "attention-softmax, attention-sngp, attention-mirel, one-sided-gp, those that learn from the labels. "
+            f"{MANY}",
             callback=separate,
             rich_help_panel=TRAINING,
         ),

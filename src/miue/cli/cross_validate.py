@@ -83,6 +83,7 @@ def cross_validate(
     from miue.model import Recipe
     from miue.selection import cross_validate as run
     from miue.selection import cross_validate_labels
+    from miue.training import say_method
 
     part = None if shard is None else parse_shard(shard)
     numbers: list[int] = list(map(value_of, seeds or ["42"]))  # type: ignore[arg-type]
@@ -94,7 +95,8 @@ def cross_validate(
     splits = given or make_folds(opened.bags, folds or 5, validation=settings.validation_share, seed=split_seed)
     several = opened.bags.by_label()
     validate: Any = cross_validate_labels if several else run
-    recipe = Recipe.of(settings)
+    recipe = Recipe.of(settings, opened.bags)
+    say_method(recipe, settings)
     found = validate(opened.bags, splits, numbers, out, recipe, settings=settings, shard=part, progress=not quiet)
     if not found:
         runs = len(splits) * len(numbers) * max(1, len(several))

@@ -68,12 +68,12 @@ def train(
     """
     from miue.common.devices import torch_device
     from miue.model import Recipe
-    from miue.training import Job, Run, question_negative_class, train_job, train_labels, train_seeds
+    from miue.training import Job, Run, question_negative_class, say_method, train_job, train_labels, train_seeds
 
     if resume and overwrite:
         raise one_of_two("--resume with --overwrite")
     torch_device(settings.device)
-    recipe, run = Recipe.of(settings), Run(out, settings)
+    run = Run(out, settings)
     run = replace(run, progress=run.is_first and not quiet)
     in_files = not (bags / "store.json").exists()
     share = settings.validation_share if in_files else None
@@ -82,6 +82,9 @@ def train(
         say_left_out(opened)
     if run.is_first and opened.note:
         say(opened.note, err=as_json)
+    recipe = Recipe.of(settings, opened.bags)
+    if run.is_first:
+        say_method(recipe, settings)
     if run.is_first and quiet:
         question_negative_class(opened.bags, recipe)
     if_exists: IfExists = "resume" if resume else "overwrite" if overwrite else "refuse"

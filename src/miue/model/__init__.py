@@ -13,7 +13,7 @@ from miue.model.feature_scores import (
     part_of_distance,
 )
 from miue.model.folder import MODEL_FILES, InitialWeights, SavedConfig, check_companions, read_config
-from miue.model.mixture import mix, mixes
+from miue.model.mixture import learns_from, mix, mixes
 from miue.model.model import Model
 from miue.model.part import PartLike, find_part
 from miue.model.predict import BATCH_INSTANCES
@@ -40,6 +40,7 @@ __all__ = [
     "find_distances",
     "find_part",
     "fit_distances",
+    "learns_from",
     "member_seeds",
     "mix",
     "mixes",

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import torch
 
+from miue.bags import BagDataset
 from miue.methods import Mixture, can_be_mixed
 from miue.model.config import ModelConfig
 from miue.model.model import Model
+from miue.model.part import find_part
 from miue.model.recipe import Recipe
 
 
@@ -17,6 +19,11 @@ def mixes(recipe: Recipe, instance_shape: tuple[int, ...]) -> bool:
     """Return whether what a recipe trains can be a member of a mixture."""
     method = recipe.model_config(instance_shape).parts(trust=True)["method"].make
     return can_be_mixed(method if isinstance(method, type) else type(method))
+
+
+def learns_from(recipe: Recipe, bags: BagDataset) -> bool:
+    """Return whether a recipe's method learns from labels such as these, of which some may be lower bounds."""
+    return not bags.is_censored or bool(getattr(find_part("method", recipe.method).make, "takes_censoring", False))
 
 
 def mix(models: Sequence[Model]) -> Model:

@@ -27,6 +27,7 @@ from miue.settings import (
     DEFAULT_ENCODER,
     DEFAULT_METHOD,
     DEFAULT_NETWORK,
+    METHOD_OF_TIMES,
     TrainingConfig,
     TrainSettings,
 )
@@ -77,11 +78,12 @@ class Recipe:
             object.__setattr__(self, "encoder", DEFAULT_ENCODER)  # whatever its case, as all names
 
     @classmethod
-    def of(cls, settings: TrainSettings) -> Recipe:
-        """Return what is trained and how by settings."""
+    def of(cls, settings: TrainSettings, bags: BagDataset | None = None) -> Recipe:
+        """Return what is trained and how by settings; if they name no method, one that learns from the bags."""
         chosen = {name: one for name, one in settings.given().items() if name in TrainingConfig.model_fields}
         distances = () if settings.distances == ("none",) else settings.distances
-        parts = settings.network, settings.method, settings.encoder
+        is_named = "method" in settings.given() or bags is None or not bags.is_censored
+        parts = settings.network, settings.method if is_named else METHOD_OF_TIMES, settings.encoder
         return cls(*parts, settings.options, distances, chosen, settings.join, settings.initial)
 
     def with_seed(self, seed: int) -> Recipe:

@@ -128,6 +128,15 @@ class PredictionTable(PrintsAsTable):
         """Whether labels are classes, so that a prediction is right or wrong, and not numbers."""
         return not isinstance(self.target, IntervalTarget)
 
+    def likelihoods(self) -> Float64[np.ndarray, "n"]:
+        """Return the probability of each label; of one that is a lower bound, of its class and all later ones."""
+        rows = np.arange(len(self))
+        of_label = self.probabilities[rows, self.labels.values]
+        if self.outcomes is None:
+            return of_label
+        later = self.probabilities[:, ::-1].cumsum(1)[:, ::-1][rows, self.labels.values]
+        return np.where(self.outcomes.observed, of_label, later)
+
     def predicted_values(self) -> dict[str, Float64[np.ndarray, "n"]]:
         """Return what the distributions say of the label, by names of columns; nothing where it is a class."""
         if self.target is None:

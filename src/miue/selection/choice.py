@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from miue.bags import BagDataset, check_dataset, fingerprint
-from miue.common.errors import DataError, lacking, out_of_range, unknown_name
+from miue.common.errors import lacking, out_of_range, unknown_name
 from miue.common.folder_kinds import CHOICE
 from miue.common.outputs import locked
 from miue.common.parts import BASELINES
@@ -21,9 +21,9 @@ from miue.common.tasks import Task, run_tasks
 from miue.common.text import PrintsAsTable, ResultTable, plural
 from miue.common.values import checked
 from miue.distributions import Draws
-from miue.evaluation import evaluate_level
+from miue.evaluation import NAMED_METRICS, Metric, evaluate_level
 from miue.io import make_folds
-from miue.model import Model, Recipe, mix, mixes
+from miue.model import Model, Recipe, learns_from, mix, mixes
 from miue.predictions import PredictionTable, by_patient, read_predictions
 from miue.selection.cross_validation import folder_of, open_folder, open_runs
 from miue.settings import VALIDATION_SHARE, RunSettings
@@ -50,11 +50,15 @@ OF_VECTORS: dict[str, Any] = {"options": {"encoder.scaling": "each"}}
 
 
 def candidates(bags: BagDataset) -> dict[str, Recipe]:
-    """Return what ``choose`` tries by default: networks, and pooled baselines where instances are vectors."""
-    if len(bags.instance_shape) > 1:
-        return {name: Recipe(**parts) for name, parts in NETWORKS.items()}
-    pooled = {name: Recipe(method=name) for name in BASELINES}
-    return {**pooled, **{name: Recipe(**parts, **OF_VECTORS) for name, parts in NETWORKS.items()}}
+    """Return what ``choose`` tries by default: networks, and pooled baselines where instances are vectors.
+
+    Those whose method does not learn from the labels, as few do from times without an event, are left out.
+    """
+    found = {name: Recipe(**parts) for name, parts in NETWORKS.items()}
+    if len(bags.instance_shape) == 1:
+        pooled = {name: Recipe(method=name) for name in BASELINES}
+        found = {**pooled, **{name: replace(recipe, **OF_VECTORS) for name, recipe in found.items()}}
+    return {name: recipe for name, recipe in found.items() if learns_from(recipe, bags)}
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,8 @@ class Tried:
         name: of the candidate; "mixture" for the mean of all; "choice" for the choice, made anew for each fold.
         is_baseline: whether it has no network.
         nll, accuracy, auroc, ece: of these bags together; None where undefined.
+        own: metrics of the target that say the most, by name: means over folds, each of which has intervals of its
+            own; None where undefined.
         difference: in NLL to the chosen one.
         low, high: ends of its 95 % interval.
     """
@@ -78,6 +84,7 @@ class Tried:
     difference: float = 0.0
     low: float = 0.0
     high: float = 0.0
+    own: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,8 +109,10 @@ class Choice(PrintsAsTable):
 
     def tables(self) -> tuple[ResultTable]:
         """Return a row for each candidate."""
-        rows = tuple((one.name, *_cells(one, self.name)) for one in self.tried)
-        return (ResultTable(("", *METRICS), rows, (NOTE, self.sentence)),)
+        shown = [metric for metric in METRICS if any(getattr(one, metric) is not None for one in self.tried)]
+        rows = tuple((one.name, *_cells(one, shown, self.name)) for one in self.tried)
+        titles = [NAMED_METRICS[name].title for name in self.tried[0].own]
+        return (ResultTable(("", *shown, *titles), rows, (NOTE, self.sentence)),)
 
     @property
     def sentence(self) -> str:
@@ -151,13 +160,10 @@ def choose(
 
     Raises:
         ConfigError: no candidate, too few folds, or ``out`` holds another choice.
-        DataError: bags that cannot be trained on, or too few of a class for the folds; times without an event.
+        DataError: bags that cannot be trained on, or too few of a class for the folds.
         StorageError: another process writes ``out``, or it cannot be written.
     """
     check_dataset(bags)
-    if bags.target is not None and "nll" in bags.target.own_metrics:  # a likelihood that is not of classes
-        wanted, fix = "classes, grades or numbers", "compare two cross-validations by their C-index"
-        raise DataError(item="the labels to choose by", wanted=wanted, got=bags.target.kind, fix=fix)
     if folds < FEWEST_FOLDS:
         raise out_of_range("folds", f"at least {FEWEST_FOLDS}", folds)
     learned = learned_from(bags)
@@ -205,18 +211,31 @@ def _choose(bags: BagDataset, recipes: Mapping[str, Recipe], folds: int, seed: i
     of_chosen = np.concatenate(losses[name])
     tried = []
     for one, of_folds in tables.items():
-        metrics = evaluate_level(PredictionTable.concatenate(of_folds)).metrics
-        values = {metric: metrics[metric].value if metric in metrics else None for metric in METRICS}
+        values, own = _metrics_of(of_folds)
         differences = np.concatenate(losses[one]) - of_chosen
         low, high = mean_interval(differences)
-        tried.append(Tried(one, one in baselines, **values, difference=differences.mean(), low=low, high=high))
+        difference = float(differences.mean())
+        tried.append(Tried(one, one in baselines, **values, difference=difference, low=low, high=high, own=own))
     tried.sort(key=lambda one: (one.name == CHOSEN, one.difference))
     members = [one.name for one in tried if one.name in (mixed if name == MIXTURE else [name])]
     choice = Choice(name, {one: recipes[one] for one in members}, tuple(tried), chosen_in)
-    rows = [list(asdict(one).values()) for one in choice.tried]
-    write_rows(run.folder / "choice.csv", list(asdict(tried[0])), rows)
+    rows = [{**asdict(one), **one.own} for one in choice.tried]
+    header = [name for name in rows[0] if name != "own"]
+    write_rows(run.folder / "choice.csv", header, [[row[name] for name in header] for row in rows])
     _train(choice, bags, run)
     return choice
+
+
+def _metrics_of(of_folds: Sequence[PredictionTable]) -> tuple[dict[str, float | None], dict[str, float | None]]:
+    """Return the metrics of the bags of all folds together, and those of their target, of each fold by itself."""
+    metrics, target = evaluate_level(PredictionTable.concatenate(of_folds)).metrics, of_folds[0].target
+    values = {metric: metrics[metric].value if metric in metrics else None for metric in METRICS}
+    if target is None:
+        return values, {}
+    each = [evaluate_level(table).metrics for table in of_folds]
+    own = {name: Metric.mean_of([of_fold[name] for of_fold in each]).value for name in target.headline}
+    values["nll"] = float(np.concatenate([losses_of(table) for table in of_folds]).mean())
+    return values, own
 
 
 def _test(
@@ -248,10 +267,8 @@ def mixture_of(tables: Sequence[PredictionTable]) -> PredictionTable:
 
 
 def losses_of(table: PredictionTable) -> Float64[np.ndarray, "n"]:
-    """Return −log p of the label of each bag or patient that has one."""
-    rows = np.flatnonzero(table.judged)
-    p = table.probabilities[rows, table.labels.values[rows]]
-    return -np.log(np.clip(p, 1e-12, 1))
+    """Return −log p of the label of each bag or patient that has one, of a lower bound of all that it allows."""
+    return -np.log(np.clip(table.likelihoods()[table.judged], 1e-12, 1))
 
 
 def _best(losses: Mapping[str, Sequence[np.ndarray]], folds: Iterable[int]) -> str:
@@ -291,12 +308,12 @@ def mean_interval(differences: Float64[np.ndarray, "n"]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _cells(one: Tried, chosen: str) -> list[str]:
+def _cells(one: Tried, shown: Sequence[str], chosen: str) -> list[str]:
     cells = []
-    for metric in METRICS:
+    for metric in shown:
         value, scale, digits = getattr(one, metric), *((1, 3) if metric == "nll" else (100, 1))
         text = "—" if value is None else f"{scale * value:.{digits}f}"
         if metric == "nll" and one.name != chosen:
             text += f" ({one.difference:+.3f} [{one.low:+.3f}, {one.high:+.3f}])"
         cells.append(text)
-    return cells
+    return [*cells, *("—" if value is None else f"{value:.3f}" for value in one.own.values())]

@@ -15,6 +15,8 @@ from miue.common.values import Augmentation, Option, Precision
 from miue.settings.bags import VALIDATION_SHARE
 
 DEFAULT_NETWORK, DEFAULT_METHOD, DEFAULT_ENCODER = "attention", "mirel", "auto"
+METHOD_OF_TIMES = "softmax"
+"""The default of bags with times without an event, from which MIREL does not learn."""
 DEFAULT_DISTANCES = ("combined",)  # the best on shifted validation bags of any kind; see docs/uncertainty.md
 
 OTHER_NAMES = {
@@ -111,7 +113,8 @@ class RecipeSettings(Settings):
     )
     method: Any = Field(
         default=DEFAULT_METHOD,
-        description=f"Uncertainty method: {METHODS.help()}, or the import path of your own.",
+        description=f"Uncertainty method: {METHODS.help()}, or the import path of your own. If none is named, "
+        f"{METHOD_OF_TIMES} for times without an event.",
     )
     encoder: Any = Field(
         default=DEFAULT_ENCODER,

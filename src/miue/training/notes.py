@@ -12,6 +12,7 @@ from miue.common.errors import first_few
 from miue.common.processes import free_memory
 from miue.common.text import plural, say, warn_user
 from miue.model import Recipe, TrainingBags
+from miue.settings import TrainSettings
 from miue.training.job import USED, Job
 
 LARGEST_PIXEL = 32  # beyond what images have that are standardized to mean 0 and deviation 1
@@ -31,6 +32,15 @@ def length_in_words(job: Job, networks: int, *, is_fitted_at_once: bool) -> str:
         f"{plural(config.max_epochs, 'epoch')} ({plural(max(1, bags // config.bags_per_update), 'update')} each), "
         f"fewer if {config.stop_patience} bring no improvement"
     )
+
+
+def say_method(recipe: Recipe, settings: TrainSettings) -> None:
+    """Say where another method than the default is trained, as that does not learn from the labels."""
+    if recipe.method != settings.method:
+        say(
+            f"Note: method {recipe.method}, as {settings.method} does not learn from times without an event",
+            err=True,
+        )
 
 
 def keep_in_memory(job: Job, memory_share: float, *, progress: bool) -> None:

@@ -94,7 +94,7 @@ def check_censoring(method: Method, bags: BagDataset) -> None:
     Raises:
         ConfigError: such a method.
     """
-    if bags.outcomes is None or bags.outcomes.observed.all() or method.takes_censoring:
+    if bags.outcomes is None or not bags.is_censored or method.takes_censoring:
         return
     raise ConfigError(
         item=f"method {class_name(method)!r}",

@@ -50,7 +50,14 @@ from miue.training.checkpoints import LAST
 from miue.training.fit import TrainingSummary, act_after_training, fit, learn_inputs, read_fitted
 from miue.training.job import Job, handed_over, read_job
 from miue.training.learner import constant_criterion
-from miue.training.notes import keep_in_memory, length_in_words, question_negative_class, say_parts, warn_of_bags
+from miue.training.notes import (
+    keep_in_memory,
+    length_in_words,
+    question_negative_class,
+    say_method,
+    say_parts,
+    warn_of_bags,
+)
 from miue.training.run import Run, check_trackers
 from miue.training.run_folder import (
     MEMBER,
@@ -96,7 +103,8 @@ def train(
         network: a name of ``miue.NETWORKS``, an import path "package.module:Class", a class or factory, whose
             parameters ``encoder`` (or ``in_features``) and ``num_classes`` are filled in, or a module; a plain
             ``nn.Module`` maps one bag (n, D) to logits (C,). "attention" by default.
-        method: likewise, of ``miue.METHODS``; ``network`` is filled in. "mirel" by default.
+        method: likewise, of ``miue.METHODS``; ``network`` is filled in. "mirel" by default, of times without an
+            event "softmax".
         encoder: likewise, of ``miue.ENCODERS``; ``instance_shape`` is filled in; or "auto", the default, for the
             one that suits the data, none where a plain module takes features.
         out: folder for checkpoints, log and the model; None writes nothing.
@@ -119,7 +127,10 @@ def train(
     dataset = BagDataset.of(bags, labels)
     chosen = TrainSettings.of(settings, network=network, method=method, encoder=encoder)
     run = Run(None if out is None else Path(out), chosen, progress=progress)
-    return train_job(Job(Recipe.of(chosen), dataset, validation), run, if_exists=if_exists)
+    recipe = Recipe.of(chosen, dataset)
+    if progress:
+        say_method(recipe, chosen)
+    return train_job(Job(recipe, dataset, validation), run, if_exists=if_exists)
 
 
 @checked()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from threading import Thread
@@ -52,6 +53,7 @@ def view_predictions(
     ids = [name for name in names for _ in range(n)]
     knn = random.gamma(2.0, 1.0, count * n)
     instances = prediction_table(alpha, ids, np.tile(grid, (count, 1)), knn=knn)
+    instances = replace(instances, instance=np.tile(np.arange(n), count))
     bags = prediction_table(
         Dirichlet(torch.from_numpy(1 + random.gamma(1.0, 3.0, (count, 2)))),
         list(names),

@@ -87,12 +87,11 @@ BUDGET = {
     "pathology": (3_330, 17),
     "report": (4_050, 12),
     "cli": (4_395, 28),
-    "view": (1_720, 5),
+    "view": (1_750, 5),
 }
 """Most lines of code, scripts and templates, and most Python files of each package. Lower a number where a package
 gets smaller; where an ability makes one larger, raise it in the same commit."""
 
-ROOMS, FLOORS, PERMISSIONS, DEEP_IMPORTS = 25, 12, 108, 137
 ROOMS, FLOORS, PERMISSIONS, DEEP_IMPORTS = 26, 12, 116, 150
 """Most packages; packages one above the other; permissions to import; and names that a package takes from within
 another in place of its face."""

@@ -10,6 +10,7 @@ import json
 import re
 import secrets
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +26,7 @@ NAMES = (HOST, "localhost")
 """What this machine is called in a request; any other name is of a page that was led here (DNS rebinding)."""
 LONGEST_BODY = 64 << 10  # bytes
 LONGEST_NOTE = 4000  # characters
+WORKERS = 3  # answers that are made at once; each thread keeps memory
 SECONDS = 60  # until a connection on which nothing comes is closed
 HTML, JS, CSS, JSON = ("text/html", "text/javascript", "text/css", "application/json")
 SCRIPTS = ("openseadragon.min.js", "start.js", "cases.js", "slide.js", "layers.js", "bag.js", "elements.js")
@@ -83,6 +85,7 @@ class Site:
 
     content: Content
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    _workers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(WORKERS), repr=False)
 
     def answer(
         self, method: str, target: str, headers: Any, read_body: Callable[[], bytes | None] = lambda: b""
@@ -114,7 +117,7 @@ class Site:
         if not slash:
             return _error("no such page", HTTPStatus.NOT_FOUND)
         try:
-            return self._get(path) or _error("no such page", HTTPStatus.NOT_FOUND)
+            return self._workers.submit(self._get, path).result() or _error("no such page", HTTPStatus.NOT_FOUND)
         except MiueError as error:
             return _error(str(error), HTTPStatus.UNPROCESSABLE_ENTITY)
 

@@ -15,7 +15,7 @@ from miue.pathology.slides import CONVERT, microns_per_pixel, open_slide
 
 TILE, OVERLAP = 510, 1  # pixels of a tile without the margin that it shares with its neighbors
 COARSEST = 8  # level of the pyramid with which it begins: one tile
-MOST_READ = 1 << 24  # pixels of a slide that are read for one tile
+MOST_READ = 1 << 22  # pixels of a slide that are read for one tile
 OPEN, DECODED, KEPT = 4, 32 << 20, 32 << 20  # slides; bytes of their pixels; bytes of tiles as JPEG
 QUALITY = 82
 PATCH = 160  # pixels of the picture of a patch

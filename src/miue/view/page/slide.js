@@ -14,7 +14,7 @@ export class SlideView {
     this.rank = -1;
     this.frames = [];
     this.paintCanvas = byId("paint").getContext("2d", { willReadFrequently: true });
-    this.markCanvas = byId("marks").getContext("2d");
+    this.markCanvas = byId("marks").getContext("2d", { willReadFrequently: true });
     this.viewer = OpenSeadragon({
       element: byId("slide"), drawer: "canvas", showNavigationControl: false, showNavigator: true,
       navigatorPosition: "BOTTOM_RIGHT", navigatorSizeRatio: 0.18, navigatorAutoFade: false, animationTime: 0.5, springStiffness: 8,
@@ -22,7 +22,7 @@ export class SlideView {
       gestureSettingsTouch: { clickToZoom: false }, gestureSettingsPen: { clickToZoom: false }, imageLoaderLimit: 4,
       maxImageCacheCount: 120, zoomPerScroll: 1.3, crossOriginPolicy: false,
     });
-    this.viewer.innerTracker.keyHandler = null; // keys are ours
+    this.viewer.addHandler("canvas-key", (event) => { event.preventDefaultAction = true; }); // keys are ours
     for (const event of ["update-viewport", "resize", "open"]) this.viewer.addHandler(event, () => this.draw());
     this.viewer.addHandler("canvas-click", (event) => {
       if (event.quick) this.choose(this.patchAt(event.position));
@@ -70,7 +70,7 @@ export class SlideView {
   }
 
   setThreshold(value) {
-    if (this.layer) this.layer.threshold = value;
+    this.layer?.from(value);
     this.draw();
   }
 
@@ -103,10 +103,11 @@ export class SlideView {
       if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
     }
     const view = this.isOpen ? this.view : { x: 0, y: 0, scale: 1, ratio };
-    paint(this.paintCanvas, this.isOpen ? this.layer : null, view);
+    const near = this.isOpen && this.patches?.within(view.x, view.y, view.x + width / view.scale, view.y + height / view.scale);
+    paint(this.paintCanvas, this.isOpen ? this.layer : null, view, near);
     const style = getComputedStyle(document.documentElement);
     const colors = { flag: style.getPropertyValue("--flag"), chosen: style.getPropertyValue("--chosen"), border: "rgba(20, 30, 45, .35)" };
-    mark(this.markCanvas, this.isOpen ? this.patches : null, view, { ...colors, colors, flagged: this.picture?.isFlagged, chosen: this.chosen, hovered: this.hovered });
+    mark(this.markCanvas, this.isOpen ? this.patches : null, view, near, { colors, flagged: this.picture?.isFlagged, chosen: this.chosen, hovered: this.hovered });
     this.drawScale(view);
   }
 

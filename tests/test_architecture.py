@@ -83,7 +83,7 @@ BUDGET = {
     "model": (3_875, 16),
     "training": (3_070, 14),
     "selection": (1_900, 9),
-    "sklearn": (815, 5),
+    "sklearn": (910, 6),
     "pathology": (3_330, 17),
     "report": (4_050, 12),
     "cli": (4_395, 28),

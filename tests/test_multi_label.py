@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from commands import fail, run
+from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import miue
 from miue.bags import BagDataset, merge_bags
@@ -20,6 +23,7 @@ from miue.common.label_folders import label_folders, open_label_folders
 from miue.evaluation import LabelEvaluations
 from miue.io import make_folds
 from miue.model import Recipe
+from miue.sklearn import MILMultiLabelClassifier, MILUncertaintyClassifier
 from miue.training import Job, Run, train_job, train_labels
 
 LABELS = ("ER", "HER2", "PR")
@@ -301,3 +305,55 @@ def test_labels_are_cross_validated_on_the_same_folds_and_averaged_in_each(tmp_p
     assert float(mean["std"]) == pytest.approx(np.mean(values, 0).std(ddof=1))
     assert all(tested[0][bag] == part for bag, part in tested[1].items() if bag in tested[0])
     assert "mean" in run(*command)  # what is finished is not repeated
+
+
+def estimator() -> MILMultiLabelClassifier:
+    given: dict[str, Any] = {"max_epochs": 3, "learning_rate": 1e-2, "distances": (), "random_state": 0}
+    return MILMultiLabelClassifier(MILUncertaintyClassifier(method="softmax", validation_fraction=0.0, **given))
+
+
+def test_the_estimator_of_labels_is_one_for_each_on_the_bags_where_it_is_known() -> None:
+    bags, values = made()
+    found = estimator().fit(bags, pd.DataFrame(values, columns=LABELS))
+    probabilities, uncertainties = found.predict_proba(bags), found.predict_uncertainty(bags)
+    assert found.labels_ == LABELS and [one.tolist() for one in found.classes_] == [[0, 1]] * 3
+    for k in range(3):
+        known = np.flatnonzero(~np.isnan(values[:, k]))
+        alone = clone(estimator().estimator).fit([bags[row] for row in known], values[known, k].astype(int))
+        np.testing.assert_array_equal(probabilities[k], alone.predict_proba(bags))
+        assert uncertainties[k].keys() == alone.predict_uncertainty(bags).keys()
+    predicted = found.predict(bags)
+    np.testing.assert_array_equal(predicted, np.stack([one[:, 1] > 0.5 for one in probabilities], 1))
+    right = (predicted == values) | np.isnan(values)
+    assert found.score(bags, values) == pytest.approx(right.all(1).mean()) and right.all(1).mean() > 0
+    sizes = [len(bag) for bag in bags]
+    rows, ids = np.concatenate(bags), np.repeat(np.arange(60), sizes)
+    together = estimator().fit(rows, np.repeat(values, sizes, axis=0), bag_ids=ids)
+    np.testing.assert_array_equal(together.predict_proba(rows, bag_ids=ids), probabilities)
+    assert together.score(rows, np.repeat(values, sizes, axis=0), bag_ids=ids) == found.score(bags, values)
+
+
+@pytest.mark.parametrize("scoring", [None, "accuracy", "roc_auc", "f1_macro"])
+def test_the_estimator_of_labels_is_scored_as_scikit_learn_does(scoring: str | None) -> None:
+    bags, values = made(missing=0.0)
+    found = cross_val_score(estimator(), bags, values.astype(int), cv=2, scoring=scoring, error_score="raise")
+    assert len(found) == 2 and np.isfinite(found).all()
+    if scoring == "accuracy":
+        np.testing.assert_array_equal(found, cross_val_score(estimator(), bags, values.astype(int), cv=2))
+    grid = {"estimator__network": ["mean", "max"]}
+    search = GridSearchCV(estimator(), grid, cv=2, scoring=scoring, error_score="raise").fit(
+        bags, values.astype(int)
+    )
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+def test_the_estimator_names_a_label_that_cannot_be_learned() -> None:
+    bags, values = made(20)
+    values[:, 1] = 0
+    with pytest.raises(DataError, match="HER2"):
+        estimator().fit(bags, pd.DataFrame(values, columns=LABELS))
+    values[0, 0] = 2
+    with pytest.raises(DataError, match="1, 0, or None"):
+        estimator().fit(bags, values)
+    with pytest.raises(DataError):
+        estimator().fit(bags, values[:, 0])

@@ -52,6 +52,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.selection import compare as compare
     from miue.selection import cross_validate as cross_validate
     from miue.settings import TrainingConfig as TrainingConfig
+    from miue.sklearn import MILMultiLabelClassifier as MILMultiLabelClassifier
     from miue.sklearn import MILSurvivalEstimator as MILSurvivalEstimator
     from miue.sklearn import MILUncertaintyClassifier as MILUncertaintyClassifier
     from miue.sklearn import MILUncertaintyRegressor as MILUncertaintyRegressor
@@ -74,6 +75,7 @@ _PUBLIC = {
     "PredictionSetGoal": "miue.calibration",
     "TimeBoundGoal": "miue.calibration",
     "METHODS": "miue.methods",
+    "MILMultiLabelClassifier": "miue.sklearn",
     "MILSurvivalEstimator": "miue.sklearn",
     "MILUncertaintyClassifier": "miue.sklearn",
     "MILUncertaintyRegressor": "miue.sklearn",

@@ -26,7 +26,7 @@ from miue.bags.fingerprints import (
 from miue.bags.joining import join_features, unlike_patches
 from miue.bags.known import Coords, Labels, OodFlags, Outcomes, PartlyKnown, Slides
 from miue.bags.merging import PATIENT, disagreements, merge_bags
-from miue.bags.rows import STATES, GroupedRows
+from miue.bags.rows import STATES, GroupedRows, read_states
 
 if TYPE_CHECKING:
     from miue.bags.images import (
@@ -96,6 +96,7 @@ __all__ = [
     "ordered_batches",
     "per_instance",
     "read_ahead",
+    "read_states",
     "rotate_flip",
     "segment_argmax",
     "segment_logsumexp",

@@ -75,7 +75,7 @@ class GroupedRows:
         order = self.bag.argsort(kind="stable")
         return np.split(rows[order], np.bincount(self.bag).cumsum()[:-1])
 
-    def one_of_each(self, values: Shaped[np.ndarray, "rows"], what: str) -> Shaped[np.ndarray, "B"]:
+    def one_of_each(self, values: Shaped[np.ndarray, "rows *K"], what: str) -> Shaped[np.ndarray, "B *K"]:
         """Return the value of each bag, which all of its rows share.
 
         Raises:
@@ -83,7 +83,7 @@ class GroupedRows:
         """
         self._check(len(values), what)
         _, first = np.unique(self.bag, return_index=True)
-        differ = np.flatnonzero(values != values[first][self.bag])
+        differ = np.flatnonzero((values != values[first][self.bag]).reshape(len(values), -1).any(1))
         if len(differ):
             row = int(differ[0])
             name, expected = self.names[self.bag[row]], values[first[self.bag[row]]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence, Set
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float64
@@ -28,6 +28,7 @@ from miue.training import Job, Run, train_job
 NESTED = ("options", "settings")
 """Parameters whose entries can be searched over."""
 ROUTED = {"bag_ids": True}
+ROUTED_TO_FIT = {"bag_ids": True, "groups": True}
 """What searches and pipelines of scikit-learn pass on to an estimator, where metadata routing is on."""
 Fitted = TypeVar("Fitted", bound="BagEstimator")
 
@@ -40,7 +41,7 @@ class BagEstimator(BaseEstimator):
     entry per row, equal within a bag; bags are in order of first appearance. Results have one entry per bag.
     """
 
-    __metadata_request__fit: ClassVar = {**ROUTED, "groups": True}
+    __metadata_request__fit = ROUTED_TO_FIT
     __metadata_request__predict = ROUTED
     __metadata_request__predict_proba = ROUTED
     __metadata_request__predict_log_proba = ROUTED

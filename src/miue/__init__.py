@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.bags import concatenate as concatenate
     from miue.bags import join_features as join_features
     from miue.bags import merge_bags as merge_bags
+    from miue.bags import with_covariates as with_covariates
     from miue.calibration import Calibration as Calibration
     from miue.calibration import DeferralGoal as DeferralGoal
     from miue.calibration import FalseAlarmGoal as FalseAlarmGoal
@@ -105,6 +106,7 @@ _PUBLIC = {
     "read_predictions": "miue.predictions",
     "read_store": "miue.io",
     "train": "miue.training.train",
+    "with_covariates": "miue.bags",
     "write_report": "miue.report.report",
     "write_store": "miue.io",
 }

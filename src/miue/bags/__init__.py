@@ -14,6 +14,7 @@ from miue.bags.batches import READ_AHEAD, PackedBatches, ordered_batches, read_a
 from miue.bags.classes import LabelSequence
 from miue.bags.columns import ItemColumns
 from miue.bags.concatenation import concatenate
+from miue.bags.covariates import Covariate, encode_covariates, leaking_covariates, with_covariates
 from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.drawing import count_units, draw_folds, draw_one_of_each, group_by_patient, hold_out
 from miue.bags.fingerprints import (
@@ -60,6 +61,7 @@ __all__ = [
     "BagBatch",
     "BagDataset",
     "Coords",
+    "Covariate",
     "GroupedRows",
     "InstanceArray",
     "ItemColumns",
@@ -83,6 +85,7 @@ __all__ = [
     "disagreements",
     "draw_folds",
     "draw_one_of_each",
+    "encode_covariates",
     "find_same_bags",
     "fingerprint",
     "fingerprint_of_facts",
@@ -92,6 +95,7 @@ __all__ = [
     "join_features",
     "kind_of_pixels",
     "largest_pixel",
+    "leaking_covariates",
     "merge_bags",
     "ordered_batches",
     "per_instance",
@@ -109,6 +113,7 @@ __all__ = [
     "shuffled_batches",
     "unlike_patches",
     "warn_of_copies",
+    "with_covariates",
 ]
 
 _WITH_TORCH = ("segments", "images", "statistics")

@@ -66,6 +66,10 @@ def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
         slides=of_instances.slides,
         bag_per=shared.pop() if len(shared := {part.bag_per for part in parts}) == 1 else "",
         encoders=parts[0].encoders if all(part.encoders == parts[0].encoders for part in parts) else {},
+        covariates={
+            name: tuple(cell for part in parts for cell in part.covariates.get(name, [""] * len(part)))
+            for name in dict.fromkeys(name for part in parts for name in part.covariates)
+        },
         **bag_fields(of_bags),
     )
 

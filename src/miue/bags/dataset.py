@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Float32, Int64
 
 from miue.bags.arrays import InstanceArray, check_bag
 from miue.bags.cells import is_missing, one_form
@@ -84,6 +84,8 @@ class BagDataset(PrintsAsTable):
         bag_per: what all slides of one bag share, such as "patient"; "" where a bag is one of its own.
         encoders: how many of the D features are of each patch encoder, in their order, where several were joined
             (``join_features``).
+        covariates: text of each bag by the name of each, "" where unknown (``with_covariates``).
+        encoded_covariates: numbers that follow the features of each instance in a batch, as a model reads them.
     """
 
     instances: InstanceArray
@@ -109,6 +111,8 @@ class BagDataset(PrintsAsTable):
     slides: Slides | None = None
     bag_per: str = ""
     encoders: Mapping[str, int] = field(default_factory=dict)
+    covariates: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    encoded_covariates: Float32[np.ndarray, "B K"] | None = None
 
     checked_apart = True  # by check_dataset
 
@@ -474,6 +478,8 @@ class BagDataset(PrintsAsTable):
             sizes=self.sizes[chosen],
             ids=tuple(self.ids[i] for i in chosen),
             splits=tuple(self.splits[i] for i in chosen),
+            covariates={name: tuple(cells[i] for i in chosen) for name, cells in self.covariates.items()},
+            encoded_covariates=None if self.encoded_covariates is None else self.encoded_covariates[chosen],
             **bag_fields(self.columns.subset(chosen)),
         )
 
@@ -660,6 +666,8 @@ class BagDataset(PrintsAsTable):
         with noting_when(lambda: f"in reading {segments.in_words()}, {self.ids[chosen[0]]!r} first"):
             parts = self._read(self.instances, chosen, rows)
             whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            if self.encoded_covariates is not None:
+                whole = np.concatenate([whole, np.repeat(self.encoded_covariates[chosen], sizes, axis=0)], axis=1)
             is_plain = whole.flags.writeable and whole.flags.c_contiguous  # results and seeds depend on no layout
             instances = torch.from_numpy(whole if is_plain else whole.copy())
         if instances.is_floating_point() and not torch.stack(instances.aminmax()).isfinite().all():

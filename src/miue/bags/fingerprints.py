@@ -29,6 +29,8 @@ def fingerprint(bags: BagDataset) -> str:
     if not bags.labels.known.all():
         digest.update(bags.labels.known.tobytes())
     digest.update(str(bags.instance_shape).encode())
+    if bags.covariates:
+        digest.update(repr(sorted(bags.covariates.items())).encode())
     starts, sizes = bags.starts, bags.sizes
     if type(bags.instances) is not np.ndarray:
         sampled = np.linspace(0, len(bags) - 1, min(len(bags), SAMPLED_BAGS)).astype(int)

@@ -14,7 +14,7 @@ from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.known import Slides
 from miue.common.errors import DataError, lacking
 
-PATIENT = "patient"
+PATIENT, COVARIATE = "patient", "covariate "
 
 
 def merge_bags(bags: BagDataset, owners: Sequence[str] | None = None, *, per: str = PATIENT) -> BagDataset:
@@ -78,6 +78,10 @@ def merge_bags(bags: BagDataset, owners: Sequence[str] | None = None, *, per: st
         statistics=None if statistics is None else rearranged(statistics, *spans),
         slides=slides if bags.slides is None else bags.slides[rows_of_parts],
         bag_per=per,
+        covariates={
+            name: tuple(cells[row] for row in first[COVARIATE + name]) for name, cells in bags.covariates.items()
+        },
+        encoded_covariates=None,
     )
 
 
@@ -115,6 +119,7 @@ def _facts(bags: BagDataset) -> dict[str, list[str]]:
         "is_ood": [(f"true, {of}" if flag else "false") if known else "" for known, flag, of in flags],
         "split": list(bags.splits),
         "patient": list(bags.patients or [""] * len(bags)),
+        **{COVARIATE + name: list(map(known_text, cells)) for name, cells in bags.covariates.items()},
     }
     if (outcomes := bags.outcomes) is not None:
         rows = zip(outcomes.values, outcomes.observed, outcomes.known, strict=True)

@@ -99,6 +99,8 @@ def open_bags_of(
     if set(classes) == set(map(one_form, names)) and not (path / "store.json").exists():
         classes = names  # whose first is the negative one, as is said
     features = load.features or features_of_model(path, contract.feature_names)
+    if contract.covariates:
+        more["covariates"] = tuple(one.name for one in contract.covariates)
     if contract.encoders:
         more["instance_shape"] = None  # of all encoders together
     if contract.bag_per and load.bag_per is None:

@@ -239,6 +239,8 @@ def _facts_of(bags: BagDataset) -> dict[str, Any]:
     if bags.feature_names:
         facts[FEATURES] = list(bags.feature_names)
     facts |= _made_from(bags)
+    if bags.covariates:
+        facts["covariates"] = list(bags.covariates)
     if bags.patients is not None:
         facts["patients"] = len(set(bags.patients))
     return facts
@@ -314,6 +316,8 @@ def _describe_run(path: Path) -> dict[str, Any]:
         **({"bag per": saved.contract.bag_per} if saved.contract.bag_per else {}),
         **_made_from(saved.contract),
     }
+    if covariates := saved.contract.covariates:
+        description["covariates"] = [one.in_words for one in covariates]
     if isinstance(saved, SavedConfig):
         check_companions(path, saved)
         description["training"] = saved.training.model_dump(mode="json", exclude_defaults=True)

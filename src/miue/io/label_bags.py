@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import ne
 from pathlib import Path
@@ -58,6 +58,8 @@ def label_bags(found: Layout, given: LoadSettings) -> LoadedBags:
         )
     else:
         loaded, owners = _joined(found, ids, table, given)
+    if given.covariates:
+        loaded = _with_covariates(loaded, given.covariates, str(found.path), table.cells if table else ())
     if kind is not None and loaded.bags.target is None:
         loaded = replace(loaded, bags=loaded.bags.with_target(_of_classes(kind, loaded.bags.class_names)))
     if given.patients == "barcodes":
@@ -125,7 +127,7 @@ def _read_labels(given: LoadSettings, bags: Path) -> LabelTable | None:
             columns["label"] = of_labels.pop()  # each label has a column of its own
         if named_id_column(bags, columns) and columns[BAG] not in read_header(labels):
             del columns[BAG]
-        return read_label_table(labels, columns, slide_table=given.slide_table)
+        return read_label_table(labels, columns, slide_table=given.slide_table, covariates=given.covariates)
     if given.slide_table is not None:
         raise ConfigError(
             item="slide_table",
@@ -179,7 +181,10 @@ def _joined(
         for name, row in zip(bags.ids, rows, strict=True)
     )
     are_known = any(map(ne, map(strip_endings, patients), map(strip_endings, bags.ids)))
-    bags = replace(bags, patients=patients if are_known else None)
+    covariates = {
+        name: tuple(known_text(table.cells[name][row]) for row in rows) for name in _covariates(table, given)
+    }
+    bags = replace(bags, patients=patients if are_known else None, covariates=covariates)
     folds = tuple(
         {name: fold[row] for name, row in zip(bags.ids, rows, strict=True) if fold[row]}
         for fold in table.folds.values()
@@ -195,6 +200,33 @@ def _joined(
         label_columns=table.columns,
     )
     return labeled, owners
+
+
+def _with_covariates(loaded: LoadedBags, names: Sequence[str], where: str, columns: Iterable[str]) -> LoadedBags:
+    """Return bags with these covariates alone, of which a column or a store has brought the values.
+
+    Raises:
+        DataError: one that there is not.
+    """
+    there = loaded.bags.covariates
+    if any(name not in there for name in names):
+        wanted, fix = f"covariates {', '.join(names)}", "pass labels=TABLE with these columns, or leave them out"
+        found = [*there, *columns]
+        raise missing_column(f"the bags of {where!r}", wanted, found or ["none"], fix)
+    return replace(loaded, bags=replace(loaded.bags, covariates={name: there[name] for name in names}))
+
+
+def _covariates(table: LabelTable, given: LoadSettings) -> list[str]:
+    """Return the columns of covariates that the table has.
+
+    Raises:
+        ConfigError: the column of the label, of which nothing else can be learned.
+    """
+    taken = {table.columns.get("label"), given.event_column, table.id_column} - {None}
+    if wrong := [name for name in given.covariates if name in taken]:
+        wanted, fix = "columns beside the label, the event and the id", "leave it out"
+        raise ConfigError(item="covariates", wanted=wanted, got=repr(wrong[0]), fix=fix)
+    return [name for name in given.covariates if name in table.cells]
 
 
 def _outcomes(table: LabelTable, rows: Sequence[int], kind: type[IntervalTarget]) -> Outcomes:

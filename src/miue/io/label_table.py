@@ -80,7 +80,11 @@ class LabelTable(ReadFile):
 
 
 def read_label_table(
-    path: Path, columns: Mapping[str, str] | None = None, *, slide_table: Path | str | None = None
+    path: Path,
+    columns: Mapping[str, str] | None = None,
+    *,
+    slide_table: Path | str | None = None,
+    covariates: Sequence[str] = (),
 ) -> LabelTable:
     """Return the labels of the table at ``path``; its columns are found by their names unless specified.
 
@@ -88,6 +92,7 @@ def read_label_table(
         path: CSV, or text with tabs or semicolons between columns, or Parquet.
         columns: names of columns by what they mean: bag_id, label, event, patient.
         slide_table: STAMP's second table, PATIENT and FILENAME, where ``path`` has one row per patient.
+        covariates: columns that are no labels; a table of these needs none.
 
     Raises:
         StorageError: missing or unreadable.
@@ -105,9 +110,9 @@ def read_label_table(
     event = specified.get("event")
     if event is not None and event not in cells:
         raise unknown_name("event column", event, cells)
-    labels = labels or _only_other(path, cells, bags, patients, event)
+    labels = labels or _only_other(path, cells, covariates, bags, patients, event)
     folds = fold_columns(path, cells)
-    used = {"label": labels, **({} if patients is None else {"patient": patients})}
+    used = {what: name for what, name in (("label", labels), ("patient", patients)) if name is not None}
     if slide_table is not None:
         if patients is None:
             raise _no_column(path, "patient", PATIENT_COLUMNS, cells)
@@ -122,7 +127,7 @@ def read_label_table(
     return LabelTable(
         source=str(path),
         ids=ids,
-        labels=tuple(map(str.strip, cells[labels])),
+        labels=("",) * len(ids) if labels is None else tuple(map(str.strip, cells[labels])),
         patients=tuple(patient or bag for patient, bag in zip(owners, ids, strict=True)),
         folds={fold: read_splits_column(cells[name], str(path)) for fold, name in folds.items()},
         columns=used,
@@ -194,18 +199,25 @@ def _chosen(
     return find_column(columns, known, str(path))
 
 
-def _only_other(path: Path, columns: Mapping[str, list[str]], *taken: str | None) -> str:
-    """Return the one column that is neither id, patient, fold nor index: the task of Patho-Bench."""
+def _only_other(
+    path: Path, columns: Mapping[str, list[str]], covariates: Sequence[str], *taken: str | None
+) -> str | None:
+    """Return the one column that is neither id, patient, fold nor index: the task of Patho-Bench.
+
+    None where there are covariates alone.
+    """
     others = [
         name
         for name in columns
-        if name not in taken
+        if name not in (*taken, *covariates)
         and not numbers_rows(name)
         and lower_case(name) != "split"
         and not FOLD.fullmatch(lower_case(name))
     ]
     if len(others) == 1:
         return others[0]
+    if covariates and not others:
+        return None
     raise _no_column(path, "label", LABEL_COLUMNS, others or columns)
 
 

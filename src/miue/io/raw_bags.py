@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.bags import BagDataset, InstanceArray, OodFlags, Slides
+from miue.bags.cells import known_text
 from miue.bags.classes import by_their_names, class_names, known_labels
 from miue.bags.columns import (
     numbers_in_cells,
@@ -19,6 +20,9 @@ from miue.bags.columns import (
     read_splits_column,
 )
 from miue.targets import Target
+
+COVARIATE = "covariate_"
+"""What the names of the columns of covariates begin with in the table of a store."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,11 @@ def to_dataset(raw: RawBags, classes: Sequence[str] = ()) -> BagDataset:
         outcomes=of_bags.outcomes,
         slides=Slides(raw.slide_names, raw.arrays["slides"]) if "slides" in raw.arrays else None,
         bag_per=raw.bag_per,
+        covariates={
+            name.removeprefix(COVARIATE): tuple(map(known_text, cells))
+            for name, cells in raw.of_bags.items()
+            if name.startswith(COVARIATE)
+        },
         encoders=raw.encoders,
     )
     return bags.subset([row for row, name in enumerate(raw.ids) if name not in raw.bad]) if raw.bad else bags

@@ -5,8 +5,8 @@ store.json           format, version, shapes, class names, how it was made; extr
 bags.csv             bag_id, start, size, label, is_ood, split, ood_set; an empty label is an unknown one, and
                      where is_ood is empty it is unknown whether the bag is in or out of distribution;
                      patient and patch_size (side of a patch in level-0 pixels) where known, an empty
-                     patient is one of its own; rows may be sorted or dropped, and all but the first three columns
-                     edited
+                     patient is one of its own; covariate_NAME of each covariate; rows may be sorted or
+                     dropped, and all but the first three columns edited
 checksums.csv        bag_id, start, size, and SHA-256 of its instances, of each bag in the order of instances.npy
 instances.npy        features (M, D) or uint8 images (M, H, W, channels), bag after bag
 instance_labels.npy, instance_labelled.npy, instance_is_ood.npy, instance_ood_known.npy, coords.npy, located.npy
@@ -50,7 +50,7 @@ from miue.common.tables import read_text_columns, write_table
 from miue.common.text import tracked
 from miue.common.values import checked
 from miue.io.formats.numpy_files import bytes_of, read_array, write_array
-from miue.io.raw_bags import RawBags, to_dataset
+from miue.io.raw_bags import COVARIATE, RawBags, to_dataset
 from miue.targets import AnyTarget
 
 FORMAT = "miue-bags"
@@ -334,7 +334,8 @@ def read_store_summary(path: Path) -> StoreSummary:
 
 
 def _write_bag_table(path: Path, bags: BagDataset, spans: Mapping[str, Any]) -> None:
-    further = {"patient": bags.patients, "patch_size": bags.patch_sizes}
+    further: dict[str, Any] = {"patient": bags.patients, "patch_size": bags.patch_sizes}
+    further |= {f"{COVARIATE}{name}": cells for name, cells in bags.covariates.items()}
     known = zip(bags.labels.values.tolist(), bags.labels.known, strict=True)
     ood = zip(bags.is_ood.values, bags.is_ood.known, strict=True)
     columns = {

@@ -21,7 +21,16 @@ from miue.model.config import KINDS, ModelConfig
 from miue.model.contract import DataContract
 from miue.model.feature_scores import DistanceLike, part_of_distance
 from miue.model.part import Part, find_part
-from miue.networks import BagModuleNetwork, Columns, MILNetwork, ModuleEncoder, initialize, seeded
+from miue.networks import (
+    BagModuleNetwork,
+    Columns,
+    Identity,
+    MILNetwork,
+    ModuleEncoder,
+    WithCovariates,
+    initialize,
+    seeded,
+)
 from miue.networks.encoders import Encoder
 
 TOO_LARGE = (RuntimeError, OverflowError, MemoryError)
@@ -144,17 +153,12 @@ class _Builder:
         self.parts = config.parts(trust=trust)
         self.options = {kind: getattr(config, kind).options for kind in KINDS}
         self.shape, self.classes, self.columns = contract.instance_shape, contract.num_classes, config.columns
+        self.covariates = contract.num_covariates
         if self.columns is not None:
             self.shape = (self.columns[1] - self.columns[0],)
 
     def method(self) -> Method:
         """Return the method with the weights that its constructors draw; built modules are copied."""
-        method = self._method()
-        if self.columns is not None:
-            method.network.encoder = Columns(method.network.encoder, *self.columns)
-        return method
-
-    def _method(self) -> Method:
         part = self.parts["method"]
         if isinstance(part.make, Method):
             self._check_classes(part.make.network)
@@ -186,6 +190,11 @@ class _Builder:
             self._check_classes(part.make)
             return deepcopy(part.make)
         encoder = self._encoder()
+        as_they_are = isinstance(encoder, Identity)  # as methods take them that are fitted at once
+        if self.columns is not None:
+            encoder = Columns(encoder, *self.columns)
+        if self.covariates:
+            encoder = WithCovariates(encoder, self.covariates, 0 if as_they_are else None)
         inputs = {"encoder": encoder, "in_features": encoder.out_features, "num_classes": self.classes}
         network = self._construct("network", inputs)
         if isinstance(network, MILNetwork):
@@ -236,6 +245,13 @@ class _Builder:
             ) from error
 
     def _check_classes(self, network: MILNetwork) -> None:
+        if self.columns is not None or self.covariates:
+            raise ConfigError(
+                item=f"network {class_name(network)!r}",
+                wanted="a class or a factory, where bags have covariates or features of several encoders",
+                got="a module that is built already",
+                fix="pass its class",
+            )
         if network.num_classes != self.classes:
             raise ConfigError(
                 item=f"network {class_name(network)!r}",

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, cast
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from miue.bags import BagDataset, advise_on_shape, kind_of_pixels
+from miue.bags import BagDataset, Covariate, advise_on_shape, encode_covariates, kind_of_pixels
 from miue.bags.classes import ClassNames, names_or_numbers
 from miue.bags.frames import describe_difference, is_reordered
 from miue.common.errors import ModelError, first_few
@@ -33,6 +33,7 @@ class DataContract(BaseModel):
         target: what labels mean where they are more than classes.
         bag_per: what all slides of a bag share, such as "patient"; "" where a bag is one.
         encoders: how many features are of each patch encoder, in their order, where several were joined.
+        covariates: how columns of the label table become numbers beside the features.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,6 +47,7 @@ class DataContract(BaseModel):
     target: AnyTarget | None = None
     bag_per: str = ""
     encoders: dict[str, int] = {}
+    covariates: tuple[Covariate, ...] = ()
 
     @field_validator("feature_names")
     @classmethod
@@ -55,8 +57,8 @@ class DataContract(BaseModel):
         return names
 
     @classmethod
-    def of(cls, bags: BagDataset) -> DataContract:
-        """Return what these bags look like."""
+    def of(cls, bags: BagDataset, covariates: Sequence[Covariate] = ()) -> DataContract:
+        """Return what these bags look like, with covariates as the training bags have them."""
         return cls(
             instance_shape=bags.instance_shape,
             class_names=names_or_numbers(bags.class_names, bags.num_classes),
@@ -67,20 +69,27 @@ class DataContract(BaseModel):
             target=cast(AnyTarget, bags.target),
             bag_per=bags.bag_per,
             encoders=dict(bags.encoders),
+            covariates=tuple(covariates),
         )
 
     def labeled(self, bags: BagDataset) -> BagDataset:
-        """Return bags with labels as the model has them: of its classes, or of its intervals of a number.
+        """Return bags with labels as the model has them, of its classes or intervals of a number, and covariates.
 
         Raises:
-            DataError: a label of a class that the model does not have.
+            DataError: a label of a class that the model does not have, or bags without its covariates.
         """
+        bags = encode_covariates(bags, self.covariates)
         return bags.with_classes(self.class_names) if self.target is None else bags.with_target(self.target)
 
     @property
     def num_classes(self) -> int:
         """C."""
         return len(self.class_names)
+
+    @property
+    def num_covariates(self) -> int:
+        """How many numbers follow the features of an instance."""
+        return sum(one.width for one in self.covariates)
 
     @property
     def shape_in_words(self) -> str:
@@ -99,6 +108,10 @@ class DataContract(BaseModel):
         self._check_extractor(bags)
         self._check_patch_scales(bags)
         self._check_pixels(bags)
+        for one in self.covariates:
+            if others := one.unusual(bags):
+                said = f"covariate {one.in_words} in training has other values in {others}"
+                warn_user(f"{said}: these predictions extrapolate")
         if self.bag_per != bags.bag_per:
             ours, theirs = (f"one bag for each {one.bag_per or 'slide'}" for one in (self, bags))
             warn_user(

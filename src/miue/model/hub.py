@@ -261,7 +261,10 @@ def _instance(contract: DataContract) -> str:
     made_by = contract.extractor or " + ".join(contract.encoders)
     extractor = f" of the encoder {escape_markdown(made_by)}" if made_by else ""
     scales = escape_markdown(" or ".join(contract.patch_scales))
-    return f"a vector of {plural(shape[0], 'feature')}{extractor}{f', of patches of {scales}' if scales else ''}"
+    beside = escape_markdown("; ".join(one.in_words for one in contract.covariates))
+    of_patches = f", of patches of {scales}" if scales else ""
+    covariates = f"; beside it, of each bag, {beside}" if beside else ""
+    return f"a vector of {plural(shape[0], 'feature')}{extractor}{of_patches}{covariates}"
 
 
 def _what_it_is(model: Model) -> dict[str, Any]:

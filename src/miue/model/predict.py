@@ -228,7 +228,8 @@ def views_of(
     method: Method, features: Float[Tensor, "N D"], statistics: Float[Tensor, "N S"] | None
 ) -> InstanceViews:
     """Return what scores read of some instances."""
-    return InstanceViews(features, statistics, lambda: method.instance_logits(features))
+    own = features[:, : method.network.encoder.own_features]
+    return InstanceViews(own, statistics, lambda: method.instance_logits(features))
 
 
 def statistics_of(batch: BagBatch, rows: slice | Tensor) -> Float[Tensor, "n S"] | None:

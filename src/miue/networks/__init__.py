@@ -19,7 +19,7 @@ from miue.networks.base import (
     say_if_slow,
 )
 from miue.networks.dual_stream import DualStreamNetwork
-from miue.networks.encoders import Columns
+from miue.networks.encoders import Columns, Identity, WithCovariates
 from miue.networks.initialization import initialize, seeded
 from miue.networks.one_sided import OneSidedNetwork
 from miue.networks.padded import PaddedNetwork
@@ -35,6 +35,7 @@ __all__ = [
     "Columns",
     "DualStreamNetwork",
     "GatedAttentionNetwork",
+    "Identity",
     "InstanceEstimator",
     "MILNetwork",
     "MaxNetwork",
@@ -45,6 +46,7 @@ __all__ = [
     "PaddedNetwork",
     "Projection",
     "Scores",
+    "WithCovariates",
     "encoder_precision",
     "initialize",
     "instance_logits_of_features",

@@ -45,6 +45,11 @@ class LoadSettings(Settings):
         ge=2,
         description="Intervals of a number or time to predict; by default 2 to 10 by the number of labels.",
     )
+    covariates: Names = Field(
+        default=(),
+        description="Column of the label table that a model reads beside the features, such as age or sex: "
+        "numbers, or a category.",
+    )
     patient_column: str | None = Field(
         default=None, description="Column of the patient (case_id, patient_id, PATIENT), if not recognized."
     )

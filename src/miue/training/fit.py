@@ -53,7 +53,7 @@ def learn_inputs(method: Method, bags: BagDataset, *, progress: bool) -> None:
     shown = progress and not batches.in_memory
     first_of: dict[str, torch.nn.Module] = {}
     for encoder in (member.network.encoder for member in method.members()):
-        columns = repr(encoder.columns) if isinstance(encoder, Columns) else ""
+        columns = str([part.columns for part in encoder.modules() if isinstance(part, Columns)])
         if columns in first_of:
             encoder.load_state_dict(dict(first_of[columns].named_buffers()), strict=False)
             continue

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from miue.bags import BagDataset, check_augmentation, fingerprint
+from miue.bags import BagDataset, Covariate, check_augmentation, encode_covariates, fingerprint
 from miue.common.errors import ConfigError, DataError
 from miue.common.files import make_folder
 from miue.common.tensors import write_nested
@@ -116,12 +116,21 @@ class Job:
         return sum(keep_in_memory(array, memory_share) for array in arrays)
 
     @cached_property
+    def _raw_sets(self) -> tuple[BagDataset, BagDataset]:
+        return training_sets(self.bags, self.held_out, self.recipe.training_config(self.bags))
+
+    @cached_property
+    def _covariates(self) -> list[Covariate]:
+        return [Covariate.fit(name, cells) for name, cells in self._raw_sets[0].covariates.items()]
+
+    @cached_property
     def _sets(self) -> tuple[BagDataset, BagDataset]:
-        train, held_out = training_sets(self.bags, self.held_out, self.recipe.training_config(self.bags))
-        fitted = train.with_own_intervals()  # of bags that are learned from alone
+        train, held_out = self._raw_sets
+        fitted = encode_covariates(train.with_own_intervals(), self._covariates)  # of what is learned from alone
         if held_out is train:
             return fitted, fitted
-        return fitted, held_out if fitted.target is None else held_out.with_target(fitted.target)
+        held_out = held_out if fitted.target is None else held_out.with_target(fitted.target)
+        return fitted, encode_covariates(held_out, self._covariates)
 
     @property
     def train(self) -> BagDataset:
@@ -158,7 +167,7 @@ class Job:
     def contract(self) -> DataContract:
         """What bags the model takes."""
         target = self.train.target
-        return DataContract.of(self.bags if target is None else self.bags.with_target(target))
+        return DataContract.of(self.bags if target is None else self.bags.with_target(target), self._covariates)
 
     @property
     def is_own(self) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.bags import BagDataset, largest_pixel, warn_of_copies
+from miue.bags import BagDataset, largest_pixel, leaking_covariates, warn_of_copies
 from miue.bags.classes import doubt_about_negative_class
 from miue.common.errors import first_few
 from miue.common.processes import free_memory
@@ -101,6 +101,8 @@ def warn_of_bags(job: Job) -> None:
     Warn, too, where all are smaller than ``instances_per_bag``, or were trained on by the initial model.
     """
     _warn_of_initial_bags(job)
+    for name in leaking_covariates(job.bags):
+        warn_user(f"covariate {name!r} tells the label of every bag; leave it out if it is not known before")
     if job.splits is not None:
         folds = [job.fold(number) for number in range(len(job.splits))]
         _warn_of_large_pixels(folds[0])

@@ -6,7 +6,7 @@ from miue.common.parts import ENCODERS as _ENCODERS
 from miue.common.registry import Registry
 from miue.networks.encoders.base import Encoder
 from miue.networks.encoders.images import AlexNet, CompactCNN, LeNet
-from miue.networks.encoders.vectors import MLP, Columns, Identity
+from miue.networks.encoders.vectors import MLP, Columns, Identity, WithCovariates
 
 ENCODERS: Registry[type[Encoder]] = _ENCODERS
 
@@ -31,5 +31,6 @@ __all__ = [
     "Encoder",
     "Identity",
     "LeNet",
+    "WithCovariates",
     "default_encoder",
 ]

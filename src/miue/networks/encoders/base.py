@@ -40,6 +40,11 @@ class Encoder(nn.Module, ABC):
         """
 
     @property
+    def own_features(self) -> int:
+        """How many of the first features are of the instance alone, and not of its bag."""
+        return self.out_features
+
+    @property
     def also_try(self) -> str:
         """An option with another value for a training that learned hardly anything, "" for none."""
         return ""

@@ -168,6 +168,55 @@ class Columns(Encoder):
         return self.encoder.from_dropout(values)
 
 
+class WithCovariates(Encoder):
+    """An encoder of all but the last numbers of an instance, which are covariates of its bag: h = (f(x), A c).
+
+    They are the same in all instances of a bag, and pooling returns them as they are. Where the head is linear,
+    S is the logits of the pooled f(x) plus a linear term of c, and T of an instance has the term of its bag.
+
+    Args:
+        encoder: f.
+        covariates: how many numbers c are.
+        width: of A c, as wide as f(x) by default, so that both learn about as fast; 0 for c itself.
+    """
+
+    def __init__(self, encoder: Encoder, covariates: int, width: int | None = None) -> None:
+        super().__init__()
+        self.encoder, self.covariates = encoder, covariates
+        width = encoder.out_features if width is None else width
+        self.embedding = nn.Linear(covariates, width, bias=False) if width else nn.Identity()
+        self.out_features = encoder.out_features + (width or covariates)
+
+    @property
+    def own_features(self) -> int:
+        """The width of f(x)."""
+        return self.encoder.own_features
+
+    @property
+    def also_try(self) -> str:
+        """That of the encoder."""
+        return self.encoder.also_try
+
+    def learn_inputs(self, batches: Iterable[Tensor]) -> None:
+        """Learn statistics of the features; covariates are standardized already."""
+        self.encoder.learn_inputs(batch[:, : -self.covariates] for batch in batches)
+
+    def forward(self, instances: Float[Tensor, "N inputs"]) -> Float[Tensor, "N D"]:
+        """Return the features of each instance, and the covariates of its bag."""
+        features, covariates = instances[:, : -self.covariates], instances[:, -self.covariates :]
+        return torch.cat([self.encoder(features), self.embedding(covariates)], 1)
+
+    def until_dropout(self, instances: Float[Tensor, "N inputs"]) -> Shaped[Tensor, "N inner"]:
+        """Return what the encoder computes before its first dropout layer, and the covariates."""
+        features, covariates = instances[:, : -self.covariates], instances[:, -self.covariates :]
+        return torch.cat([self.encoder.until_dropout(features), covariates], 1)
+
+    def from_dropout(self, values: Shaped[Tensor, "N inner"]) -> Float[Tensor, "N D"]:
+        """Return the features of each instance from what ``until_dropout`` returned."""
+        values, covariates = values[:, : -self.covariates], values[:, -self.covariates :]
+        return torch.cat([self.encoder.from_dropout(values), self.embedding(covariates)], 1)
+
+
 def check_vectors(encoder: Encoder, instance_shape: tuple[int, ...]) -> int:
     """Return the number of input features of an encoder of feature vectors.
 

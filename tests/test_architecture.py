@@ -78,7 +78,7 @@ BUDGET = {
     "predictions": (3_210, 14),
     "calibration": (4_740, 24),
     "evaluation": (3_025, 13),
-    "io": (6_925, 39),
+    "io": (6_930, 39),
     "datasets": (1_035, 9),
     "model": (3_910, 16),
     "training": (3_080, 14),
@@ -86,7 +86,7 @@ BUDGET = {
     "sklearn": (910, 6),
     "pathology": (3_330, 17),
     "report": (4_050, 12),
-    "cli": (4_400, 28),
+    "cli": (4_405, 28),
     "view": (1_750, 5),
 }
 """Most lines of code, scripts and templates, and most Python files of each package. Lower a number where a package

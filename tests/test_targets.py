@@ -27,6 +27,9 @@ from miue.common.errors import ConfigError, DataError
 from miue.distributions import Categorical
 from miue.evaluation.bootstrap import bootstrap_intervals
 from miue.io import make_folds
+from miue.methods import CumulativeLinks
+from miue.networks import MeanNetwork
+from miue.networks.encoders import Identity
 from miue.predictions import Predictions, PredictionTable
 from miue.targets import TARGETS, IntervalTarget, Ordinal, Regression, Survival, Target, concordance
 from miue.targets.kaplan_meier import KaplanMeier, log_rank
@@ -272,6 +275,45 @@ def test_the_likelihood_of_a_time_without_an_event_is_that_of_its_interval_and_l
     found = batch.log_likelihood(logits.log_softmax(1))
     torch.testing.assert_close(found, torch.stack(wanted))
     assert torch.autograd.gradcheck(lambda x: batch.log_likelihood(x.log_softmax(1)), (logits,))
+
+
+def test_cumulative_links_are_differences_of_ordered_probabilities() -> None:
+    logits = torch.randn(7, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    method = CumulativeLinks(MeanNetwork(Identity((5,)), 5)).double()
+    with torch.no_grad():
+        method.thresholds.steps.add_(torch.tensor([0.5, -1.0, 2.0]))
+    below = (method.thresholds() - logits[:, :1]).sigmoid()
+    plain = torch.cat([below[:, :1], below.diff(), 1 - below[:, -1:]], 1)
+    torch.testing.assert_close(method.log_probabilities(logits).exp(), plain)
+    far = torch.tensor([[-800.0], [800.0]], dtype=torch.float64, requires_grad=True)
+    found = method.log_probabilities(far.expand(2, 5))  # where differences of probabilities are 0
+    assert found.isfinite().all()
+    assert torch.autograd.grad(found.sum(), far)[0].isfinite().all()
+    two = CumulativeLinks(MeanNetwork(Identity((5,)), 2))
+    torch.testing.assert_close(
+        two.log_probabilities(torch.tensor([[2.0, 9.0]])).exp()[0, 1], torch.tensor(2.0).sigmoid()
+    )
+
+
+@pytest.mark.long
+def test_cumulative_links_learn_grades_from_few_bags_better_than_softmax() -> None:
+    grades = tuple("abcdef")
+
+    def graded(count: int, seed: int) -> BagDataset:
+        generator = np.random.default_rng(seed)
+        bags = [generator.normal(size=(k, 8)).astype(np.float32) for k in generator.integers(3, 8, count)]
+        scores = np.array([bag[:, 0].max() for bag in bags]) + generator.normal(0, 0.3, count)
+        labels = np.digitize(scores, [0.4, 0.8, 1.2, 1.6, 2.0]).tolist()
+        return BagDataset.from_arrays(bags, labels, class_names=grades).with_target(Ordinal(grades=grades))
+
+    settings = {"device": "cpu", "learning_rate": 1e-3, "max_epochs": 60}
+    found = {}
+    for name in ("softmax", "cumulative-links"):
+        model = miue.train(graded(80, 1), method=name, progress=False, settings=settings)
+        found[name] = model.evaluate(graded(300, 2)).bags.metrics
+    for metric, sign in {"nll": -1, "kappa": 1, "mae": -1}.items():
+        ours, theirs = (found[name][metric].value or 0 for name in ("cumulative-links", "softmax"))
+        assert sign * (ours - theirs) > 0.1, metric
 
 
 @pytest.mark.long

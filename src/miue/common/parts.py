@@ -50,6 +50,7 @@ METHODS: Registry[Any] = Registry(
     "miue.methods",
     {
         "softmax": "miue.methods.softmax:Softmax",
+        "cumulative-links": "miue.methods.cumulative_links:CumulativeLinks",
         "deep-ensemble": "miue.methods.deep_ensemble:DeepEnsemble",
         "mc-dropout": "miue.methods.mc_dropout:MCDropout",
         "laplace": "miue.methods.laplace:Laplace",

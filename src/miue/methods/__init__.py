@@ -6,6 +6,7 @@ from miue.common.parts import METHODS as _METHODS
 from miue.common.registry import Registry
 from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL, BatchPrediction, Method
 from miue.methods.bayes_mil import BayesMIL
+from miue.methods.cumulative_links import CumulativeLinks
 from miue.methods.deep_ensemble import DeepEnsemble
 from miue.methods.density_aware_edl import DensityAwareEDL
 from miue.methods.edl import EDL, FisherEDL, RelaxedEDL
@@ -31,6 +32,7 @@ __all__ = [
     "SNGP",
     "BatchPrediction",
     "BayesMIL",
+    "CumulativeLinks",
     "DeepEnsemble",
     "DensityAwareEDL",
     "EmbeddingMethod",

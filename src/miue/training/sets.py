@@ -100,7 +100,7 @@ def check_censoring(method: Method, bags: BagDataset) -> None:
         item=f"method {class_name(method)!r}",
         wanted="one that learns from times without an event",
         got=plural(int((~bags.outcomes.observed).sum()), "such time"),
-        fix="choose 'softmax', 'deep-ensemble', 'mc-dropout', 'sngp' or 'laplace'",
+        fix="choose 'softmax', 'cumulative-links', 'deep-ensemble', 'mc-dropout', 'sngp' or 'laplace'",
     )
 
 

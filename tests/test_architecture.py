@@ -77,7 +77,7 @@ BUDGET = {
     "methods": (2_265, 16),
     "predictions": (3_210, 14),
     "calibration": (4_740, 24),
-    "evaluation": (3_025, 13),
+    "evaluation": (3_030, 13),
     "io": (6_930, 39),
     "datasets": (1_035, 9),
     "model": (3_910, 16),

@@ -441,6 +441,8 @@ def test_times_get_a_bound_that_is_kept_and_evaluated(tmp_path: Path) -> None:
     free = product_limit(outcomes.values / decisions.time_bound, outcomes.observed, 1.0)
     assert evaluation.metrics["bound_coverage"].value == pytest.approx(free)
     assert free >= 0.9
+    printed = str(miue.evaluate(read))
+    assert "no event before the bound" in printed and "—" not in printed and "No metric of" not in printed
     page, _ = reported(tmp_path, read)
     shown = page.text[page.text.index("Skip to the content") :]
     assert "no event before the bound" in shown and "set size" not in shown

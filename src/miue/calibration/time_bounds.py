@@ -46,7 +46,7 @@ class TimeBound(BaseModel):
     @property
     def fitted(self) -> str:
         """What was fitted, in words."""
-        early = f"; {self.early:,} of {self.bags:,} bags are censored before it" if self.early else ""
+        early = f"; censored before it: {self.early:,} of {self.bags:,} bags" if self.early else ""
         return f"time by which an event has probability {self.level:.4g}{early}"
 
     @property

@@ -52,7 +52,7 @@ class Evaluation(PrintsAsTable):
         """Return the table of the levels, and of decisions, instances and groups where there are any."""
         yield level_table(self.levels(), self.class_names)
         if self.decisions is not None:
-            yield decision_table(self.decisions, self.class_names)
+            yield decision_table(self.decisions, self.class_names, is_numeric=self.bags.is_numeric)
         if self.froc is not None or self.flags is not None:
             negative = describe_negative_class(self.class_names, applied_negative_class(self.provenance))
             yield instance_table(self.froc, self.flags, negative)

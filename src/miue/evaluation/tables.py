@@ -56,9 +56,8 @@ def level_table(levels: Mapping[str, LevelEvaluation], classes: Sequence[str]) -
     rows = list(_rows(list(levels.values()), classes))
     columns = [n for n in range(len(levels)) if any(_has_value(row.metrics[n]) for row in rows)]
     notes = list(_notes(levels, classes)) if columns else []
-    notes += [
-        f"No metric of {headings[n]}: {rows[0].reasons([n])}" for n in range(len(levels)) if n not in columns
-    ]
+    missing = {headings[n]: rows[0].reasons([n]) for n in range(len(levels)) if n not in columns}
+    notes += [f"No metric of {heading}: {reason}" for heading, reason in missing.items() if reason]
     cells, reasons, undefined = list[tuple[str, ...]](), list[str](), dict[str, list[str]]()
     for row in rows if columns else ():
         shown = [row.metrics[n] for n in columns]
@@ -103,14 +102,18 @@ def _notes(levels: Mapping[str, LevelEvaluation], classes: Sequence[str]) -> Ite
         )
 
 
-def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str]) -> ResultTable:
+def decision_table(
+    evaluation: DecisionEvaluation, classes: Sequence[str], *, is_numeric: bool = False
+) -> ResultTable:
     """Return what the decisions came to, in percent of bags not known to be out of distribution.
 
     Args:
         evaluation: of the decisions.
         classes: names in order.
+        is_numeric: whether labels are numbers, of which what has no value is left out.
     """
-    metrics, reasons, rows = evaluation.metrics, list[str](), list[tuple[str, str]]()
+    reasons, rows = list[str](), list[tuple[str, str]]()
+    metrics = {name: one for name, one in evaluation.metrics.items() if not is_numeric or one.value is not None}
     for key, title in DECISION_TITLES.items():
         if key not in metrics:
             continue
@@ -134,8 +137,10 @@ def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str]) -> Re
         "among the accepted bags) has its 95 % interval (exact; wider where patients are known to have several "
         "bags, which depend on each other)."
     )
+    if is_numeric:
+        units = "In % of the bags that are not known to be out of distribution; mean number of intervals in a set."
     notes = [units, *numbered(reasons)]
-    if metrics["empty_sets"].value:
+    if evaluation.metrics["empty_sets"].value:
         notes.append(
             "An empty set: no class is probable enough. A person should look at the bag, also where it is "
             "accepted. A model that is right more often than the coverage that was asked for has many."

@@ -27,7 +27,7 @@ def blocks(language: str) -> list[str]:
 def test_the_readme_is_short_and_has_two_pictures_before_the_commands() -> None:
     assert len(README.split()) <= 800
     pictures = re.findall(r"^!\[[^\]]+\]\((docs/images/[^)]+)\)", README, re.M)
-    assert pictures == ["docs/images/heatmap.png", "docs/images/report.png"]
+    assert pictures == ["docs/images/view.jpg", "docs/images/report.png"]
     assert README.index(pictures[1]) < README.index("## Run it")
 
 

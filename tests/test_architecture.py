@@ -78,7 +78,7 @@ BUDGET = {
     "predictions": (3_210, 14),
     "calibration": (4_740, 24),
     "evaluation": (3_030, 13),
-    "io": (6_930, 39),
+    "io": (6_935, 39),
     "datasets": (1_035, 9),
     "model": (3_910, 16),
     "training": (3_080, 14),

@@ -24,9 +24,10 @@ from miue.calibration import PredictionSetGoal, TimeBoundGoal, worklist
 from miue.calibration.prediction_sets import fit_prediction_sets
 from miue.calibration.reasons import BETWEEN, SPREAD
 from miue.common.errors import ConfigError, DataError
+from miue.common.tensors import read_nested, write_nested
 from miue.distributions import Categorical
 from miue.evaluation.bootstrap import bootstrap_intervals
-from miue.io import make_folds
+from miue.io import describe_bags, find_bags_again, make_folds
 from miue.methods import CumulativeLinks
 from miue.networks import MeanNetwork
 from miue.networks.encoders import Identity
@@ -622,6 +623,27 @@ def test_a_store_keeps_outcomes_and_their_target(tmp_path: Path) -> None:
     assert read.outcomes is not None and bags.outcomes is not None
     for name in ("values", "known", "observed"):
         np.testing.assert_array_equal(getattr(read.outcomes, name), getattr(bags.outcomes, name))
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_bags_are_handed_to_other_processes_with_their_target(tmp_path: Path, kind: str) -> None:
+    arrays, values = made_bags(12)
+    grades = BagDataset.from_arrays(arrays, np.arange(12) % 3, class_names=["low", "middle", "high"])
+    sets = BagDataset.from_arrays(arrays).with_label_sets([[1, 0], [0, None], [None, None]] * 4, ["ER", "PR"])
+    bags = {
+        "multi-label": sets,
+        "ordinal": grades.with_target(Ordinal(grades=grades.class_names)),
+        "regression": BagDataset.from_arrays(arrays).with_outcomes(values),
+        "survival": times().subset(np.arange(12)),
+    }[kind]
+    write_nested(tmp_path / "bags", describe_bags(bags, tmp_path / "bags.npy"))
+    read = find_bags_again(read_nested(tmp_path / "bags"))
+    assert read.target == bags.target and list(read.labels) == list(bags.labels)
+    np.testing.assert_array_equal(read.strata, bags.strata)
+    assert (read.outcomes is None) == (bags.outcomes is None)
+    if read.outcomes is not None and bags.outcomes is not None:
+        np.testing.assert_array_equal(read.outcomes.values, bags.outcomes.values)
+        np.testing.assert_array_equal(read.outcomes.observed, bags.outcomes.observed)
 
 
 def written(tmp_path: Path, rows: dict[str, list[Any]]) -> list[str | Path]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from miue.bags import BagDataset, Coords, InstanceArray, Labels, OodFlags, Slides
+from miue.bags import BagDataset, Coords, InstanceArray, Labels, OodFlags, Outcomes, Slides
 from miue.bags.arrays import ChainedInstances, JoinedInstances, PartedInstances, RearrangedInstances, row_spans
 from miue.common.errors import SAME_FILES, cannot_write, not_shared, not_stated
 from miue.common.processes import free_memory
@@ -19,6 +19,7 @@ from miue.io.formats.base import bag_error, ending_of, files_below, takes_folder
 from miue.io.formats.child import read_rows
 from miue.io.formats.images import image_files
 from miue.io.formats.numpy_files import bytes_of, memory_mapped, read_array, write_array
+from miue.targets import TARGETS, Target
 
 CLASSES = {
     "labels": Labels,
@@ -27,6 +28,7 @@ CLASSES = {
     "instance_is_ood": OodFlags,
     "coords": Coords,
     "slides": Slides,
+    "outcomes": Outcomes,
 }
 """What is known of bags and instances, by the field of a dataset."""
 STORED = ("instances", "statistics")  # fields that stay in their files
@@ -222,6 +224,8 @@ def find_bags_again(content: dict[str, Any]) -> BagDataset:
     for name, kind in CLASSES.items():
         if known[name] is not None:
             known[name] = kind(**known[name])
+    if known["target"] is not None:
+        known["target"] = TARGETS[known["target"]["kind"]].model_validate(known["target"])
     statistics = content["statistics"]
     return BagDataset(
         instances=_find_instances(**content["instances"]),
@@ -235,6 +239,8 @@ def _describe(value: Any) -> Any:
         import torch
 
         return torch.from_numpy(np.array(value))
+    if isinstance(value, Target):
+        return value.model_dump(mode="json")
     if is_dataclass(value):
         return {each.name: _describe(getattr(value, each.name)) for each in fields(value)}
     return value

@@ -70,6 +70,8 @@ def test_each_label_is_a_binary_label_of_its_own_that_is_unknown_where_it_is_mis
         found = np.array([np.nan if label is None else label for label in one.labels])
         np.testing.assert_array_equal(found, values[:, k], name)
     assert not bags.of_label("Ki67").labels.known.any()
+    assert bags.tables()[0].heading[2:5] == LABELS
+    assert bags.tables()[0].rows[0][2:5] == tuple(str(int(n)) for n in np.nansum(values, 0))
     np.testing.assert_array_equal(bags.labels.known, ~np.isnan(values).all(1))
 
 
@@ -299,6 +301,9 @@ def test_labels_are_cross_validated_on_the_same_folds_and_averaged_in_each(tmp_p
         values.append([float(row["value"]) for row in rows])
         with (folder / "splits.csv").open() as file:
             tested.append({row["bag_id"]: row["fold_0"] for row in csv.DictReader(file)})
+    with (tmp_path / "cv" / "runs.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if (row["metric"], row["level"]) == ("nll", "bags")]
+    assert [float(row["value"]) for row in rows] == pytest.approx(np.mean(values, 0))
     with (tmp_path / "cv" / "summary.csv").open() as file:
         (mean,) = (row for row in csv.DictReader(file) if (row["metric"], row["level"]) == ("nll", "bags"))
     assert float(mean["mean"]) == pytest.approx(np.mean(values))

@@ -336,14 +336,19 @@ class BagDataset(PrintsAsTable):
         return len(self.ids)
 
     def tables(self) -> tuple[ResultTable]:
-        """Return the bags of each class and the instances of each split."""
+        """Return the bags of each class, or each of several labels, and the instances of each split."""
         of_split, every = np.array(self.splits, object), np.ones(len(self), bool)
         rows_of_split = {name or "no split": of_split == name for name in dict.fromkeys(self.splits)}
         if len(rows_of_split) != 1:
             rows_of_split["all"] = every
-        class_names = names_or_numbers(self.class_names, self.num_classes)
-        names, known = class_names[:CLASSES_SHOWN], self.labels.known
-        of_class = (known & (self.labels.values == number) for number in range(len(names)))
+        parts, values, known = (
+            {} if self.target is None else self.target.parts(),
+            self.labels.values,
+            self.labels.known,
+        )
+        class_names = tuple(parts) or names_or_numbers(self.class_names, self.num_classes)
+        names = class_names[:CLASSES_SHOWN]
+        of_class = (known & (parts[name][values] == 1 if parts else values == k) for k, name in enumerate(names))
         counted = [every, *of_class, ~known, self.is_ood.out_of_distribution]
         rows = tuple(
             (name, *(f"{(rows & some).sum():,}" for some in counted), f"{self.sizes[rows].sum():,}")

@@ -68,7 +68,7 @@ CALIBRATION = FolderKind("a calibration", ("calibration.json",))
 LABELS = FolderKind(
     "a folder of several labels",
     ("labels.json",),
-    files=("splits.csv", "summary.csv"),
+    files=("splits.csv", "runs.csv", "summary.csv"),
 )
 
 KINDS = (STORE, MODEL, UNFINISHED_RUN, PREDICTIONS, CROSS_VALIDATION, CHOICE, EXPORT, DEMO, CALIBRATION, LABELS)

@@ -13,6 +13,7 @@ from miue.evaluation.metrics import Metric
 from miue.evaluation.tables import decisions_by_group, metric_cell, numbered
 
 MEAN = "mean"
+OF_LABELS = "With and without: items whose label is known. The mean is over labels (macro average)."
 COLUMNS = {
     "accuracy": METRICS["accuracy"].title,
     "balanced_accuracy": METRICS["balanced_accuracy"].title,
@@ -57,22 +58,16 @@ class LabelEvaluations(PrintsAsTable):
 
     def tables(self) -> Iterator[ResultTable]:
         """Return a table of each level with a row for each label, and one of the decisions where there are any."""
-        nothing = list[str]()
-        for level, means in self.means().items():
-            shown, reasons = [name for name in COLUMNS if name in means], list[str]()
+        means = self.means()
+        labeled = {name: any(one.levels()[name].labeled for one in self.labels.values()) for name in means}
+        nothing = [name for name, some in labeled.items() if not some]
+        for level in [name for name in means if labeled[name]] or nothing[:1]:
+            shown, reasons = [name for name in COLUMNS if name in means[level]], list[str]()
             rows = [self._row(label, level, shown, reasons) for label in self.labels]
-            if not any(one.levels()[level].labeled for one in self.labels.values()):
-                nothing += [f"No metric of {level}: {reasons[0]}"]
-                continue
-            rows.append((MEAN, "", "", *(_cell(name, means[name], reasons) for name in shown)))
-            notes = (
-                units(),
-                "With and without: items whose label is known. The mean is over labels (macro average).",
-                *numbered(reasons),
-            )
-            yield ResultTable((level, "with", "without", *(COLUMNS[name] for name in shown)), tuple(rows), notes)
-        if nothing:
-            yield ResultTable(("not evaluated",), tuple((one,) for one in nothing))
+            rows.append((MEAN, "", "", *(_cell(name, means[level][name], reasons) for name in shown)))
+            without = f" No label of {' or '.join(nothing)} is known." if nothing else ""
+            heading = (level, "with", "without", *(COLUMNS[name] for name in shown))
+            yield ResultTable(heading, tuple(rows), (units(), OF_LABELS + without, *numbered(reasons)))
         decided = {label: one.decisions for label, one in self.labels.items() if one.decisions is not None}
         if decided:
             yield decisions_by_group(decided, "label")

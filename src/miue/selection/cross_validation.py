@@ -110,10 +110,7 @@ class OpenRuns:
             return Summaries()
         with locked(self.out, wait=True):
             values = [value for k, seed in self.every for value in values_of_run(self.out, k, seed)]
-            _write(self.out / "runs.csv", values)
-            summaries = summarize(values, self.shares)
-            write_summary(self.out, summaries)
-        return summaries
+            return write_tables(self.out, values, self.shares)
 
 
 @contextmanager
@@ -246,9 +243,12 @@ def _shares(folds: Sequence[BagDataset]) -> FoldShares:
     return FoldShares.of(folds[0].labels.known.tolist(), [fold.splits for fold in folds])
 
 
-def write_summary(out: Path, summaries: Summaries) -> None:
-    """Write summary.csv into the folder of a cross-validation."""
+def write_tables(out: Path, values: Sequence[Value], shares: FoldShares) -> Summaries:
+    """Write runs.csv and summary.csv of these values into the folder of a cross-validation; return the summary."""
+    summaries = summarize(values, shares)
+    _write(out / "runs.csv", values)
     _write(out / "summary.csv", summaries)
+    return summaries
 
 
 def _write(path: Path, rows: Sequence[Value] | Sequence[Summary]) -> None:

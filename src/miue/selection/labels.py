@@ -17,10 +17,10 @@ from miue.common.tasks import Shard
 from miue.common.text import PrintsAsTable, ResultTable
 from miue.common.values import checked
 from miue.evaluation import units
-from miue.io import Splits
+from miue.io import Splits, write_splits
 from miue.model import Recipe
-from miue.selection.cross_validation import DEFAULT, cross_validate, values_of_run, write_summary
-from miue.selection.summaries import FoldShares, Summaries, Value, summarize
+from miue.selection.cross_validation import DEFAULT, cross_validate, values_of_run, write_tables
+from miue.selection.summaries import FoldShares, Summaries, Value
 from miue.settings import RunSettings
 
 MEAN = "mean"
@@ -56,7 +56,7 @@ def cross_validate_labels(
 
     A bag whose label is unknown takes no part in the cross-validation of that label. The metrics of all labels are
     averaged in each run (macro average) and then over runs; one that is undefined for a label is left out there.
-    The folder also gets summary.csv of these means.
+    The folder also gets splits.csv, and runs.csv and summary.csv of these means.
 
     Raises:
         ConfigError, DataError, StorageError: as there; an error of one label names it.
@@ -83,9 +83,9 @@ def cross_validate_labels(
                 values.setdefault((*run, one.level, one.metric), []).append(one.value)
     means = [Value(*key, _mean(of_labels)) for key, of_labels in values.items() if len(of_labels) == len(parts)]
     folds = [splits.assign(bags, fold).splits for fold in range(len(splits))]
-    found[MEAN] = summarize(means, FoldShares.of(bags.labels.known.tolist(), folds))
     with locked(out, wait=True):
-        write_summary(out, found[MEAN])
+        write_splits(out / "splits.csv", splits, bags)
+        found[MEAN] = write_tables(out, means, FoldShares.of(bags.labels.known.tolist(), folds))
     return found
 
 

@@ -74,7 +74,7 @@ BUDGET = {
     "networks": (1_755, 14),
     "scores": (1_125, 9),
     "evidence": (335, 5),
-    "methods": (2_265, 16),
+    "methods": (2_270, 16),
     "predictions": (3_210, 14),
     "calibration": (4_740, 24),
     "evaluation": (3_030, 13),

@@ -12,6 +12,9 @@ from miue.distributions import Categorical, PredictiveDistribution
 from miue.methods.softmax import Softmax, negative_log_likelihood
 from miue.networks import MILNetwork
 
+GAIN = 30.0
+"""By which thresholds move faster than their parameters: a step of Adam moves η by many weights at once."""
+
 
 class Thresholds(nn.Module):
     """Ascending thresholds θ_1 < … < θ_{C−1}.
@@ -28,13 +31,16 @@ class Thresholds(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Set the middle of the thresholds to 0, one step from each to the next."""
-        self.first.fill_(-len(self.steps) / 2)
-        self.steps.fill_(float(torch.tensor(1.0).expm1().log()))
+        """Set them so that all classes are as probable where the score is 0."""
+        classes = len(self.steps) + 2
+        even = (torch.arange(1, classes) / classes).logit()
+        self.first.copy_(even[:1] / GAIN)
+        self.steps.copy_(even.diff().expm1().log() / GAIN)
 
     def forward(self) -> Float[Tensor, "_"]:
         """Return the thresholds."""
-        return torch.cat([self.first, self.first + softplus(self.steps).cumsum(0)])
+        first = GAIN * self.first
+        return torch.cat([first, first + softplus(GAIN * self.steps).cumsum(0)])
 
 
 class CumulativeLinks(Softmax):

@@ -69,7 +69,7 @@ BUDGET = {
     "common": (4_260, 26),
     "settings": (840, 7),
     "targets": (1_120, 10),
-    "bags": (4_670, 21),
+    "bags": (4_675, 21),
     "distributions": (765, 9),
     "networks": (1_755, 14),
     "scores": (1_125, 9),
@@ -86,13 +86,13 @@ BUDGET = {
     "sklearn": (910, 6),
     "pathology": (3_330, 17),
     "report": (4_050, 12),
-    "cli": (4_405, 28),
-    "view": (1_750, 5),
+    "cli": (4_415, 28),
+    "view": (1_870, 6),
 }
 """Most lines of code, scripts and templates, and most Python files of each package. Lower a number where a package
 gets smaller; where an ability makes one larger, raise it in the same commit."""
 
-ROOMS, FLOORS, PERMISSIONS, DEEP_IMPORTS = 26, 12, 116, 150
+ROOMS, FLOORS, PERMISSIONS, DEEP_IMPORTS = 26, 12, 116, 151
 """Most packages; packages one above the other; permissions to import; and names that a package takes from within
 another in place of its face."""
 

@@ -15,11 +15,13 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
-from made_predictions import NASTY
+from made_predictions import NASTY, made_predictions, of_two_slides, on_a_slide
 from made_views import SIDE, Asked, color_of, served, view_predictions, write_pyramid
 from PIL import Image
 
+from miue.bags import BagDataset
 from miue.common.errors import ConfigError, MiueError
+from miue.predictions import Predictions
 from miue.view import Content, Server, Site, VerdictFile
 from miue.view.slides import Kept
 
@@ -311,10 +313,57 @@ def test_the_command_says_where_the_page_is_and_ends_with_ctrl_c(tmp_path: Path)
 
 
 def test_a_bag_of_two_slides_shows_both(tmp_path: Path) -> None:
-    from made_predictions import made_predictions, of_two_slides, on_a_slide
-
     predictions = of_two_slides(on_a_slide(made_predictions(3, 12)))
     content = Content(predictions, VerdictFile(tmp_path / "v.csv", "Ada"))
     names = [one.name for one in content.pictures(1)]
     assert names == ["left of bag 0001", "right of bag 0001"]
     assert Site(content).content is content
+
+
+def images_and_predictions(per_bag: int = 7) -> tuple[BagDataset, Predictions]:
+    predictions = made_predictions(3, per_bag)
+    images = [np.full((per_bag, 8, 10, 3), 60 * number, np.uint8) for number in range(3)]
+    for of_bag in images:
+        of_bag[..., 0] = 30 * np.arange(per_bag)[:, None, None]
+    return BagDataset.from_arrays(images, ids=predictions.bags.bag_ids.astype(str).tolist()), predictions
+
+
+def test_bags_of_images_show_each_image_at_its_instance(tmp_path: Path) -> None:
+    store, predictions = images_and_predictions()
+    with served(predictions, tmp_path / "v.csv", store=store) as running:
+        (shown,) = running.json("bags/2")["pictures"]
+        assert (shown["isSlide"], shown["count"], shown["patchSize"]) == (True, 7, 64)
+        assert (shown["width"], shown["height"]) == (3 * 64, 3 * 64)
+        for number in range(7):
+            patch = picture(running.ask(f"bags/2/0/patch/{number}")[1])
+            assert np.abs(patch[20, 20] - [30 * number, 120, 120]).max() <= 8
+        x, y = np.frombuffer(running.ask("bags/2/0/values")[1], "<i4")[:14].reshape(2, 7)
+        tile = picture(running.ask(f"bags/2/0/tile/{shown['maxLevel']}/0/0")[1])
+        assert np.abs(tile[y[5] + 20, x[5] + 20] - [150, 120, 120]).max() <= 8
+
+
+def test_a_store_of_other_bags_is_said(tmp_path: Path) -> None:
+    store, predictions = images_and_predictions()
+    with served(predictions, tmp_path / "v.csv", store=store.subset([0, 1])) as running:
+        (shown,) = running.json("bags/2")["pictures"]
+        assert "its 7 instances in the store" in shown["problem"]
+
+
+def test_instances_without_a_place_are_shown_in_their_order(tmp_path: Path) -> None:
+    with served(made_predictions(3, 7), tmp_path / "v.csv") as running:
+        (shown,) = running.json("bags/1")["pictures"]
+        assert (shown["isSlide"], shown["count"], shown["problem"]) == (False, 7, "")
+        x, y = np.frombuffer(running.ask("bags/1/0/values")[1], "<i4")[:14].reshape(2, 7)
+        assert list(zip(y, x, strict=True)) == sorted(zip(y, x, strict=True))
+
+
+def test_a_store_of_features_tells_the_places(tmp_path: Path) -> None:
+    predictions = made_predictions(3, 4)
+    places = [np.array([[0, 0], [256, 0], [0, 256], [512, 512]]) + 256 * number for number in range(3)]
+    features = [np.zeros((4, 5), np.float32)] * 3
+    store = BagDataset.from_arrays(features, ids=predictions.bags.bag_ids.astype(str).tolist(), coords=places)
+    content = Content(predictions, VerdictFile(tmp_path / "v.csv", "Ada"), store=store)
+    (shown,) = content.pictures(2)
+    assert shown.patches is not None
+    assert shown.patches.coords.tolist() == places[2].tolist()
+    assert shown.patches.size == 256

@@ -22,6 +22,7 @@ from made_views import SIDE, Asked, color_of, served, view_predictions, write_py
 from matplotlib import colormaps
 from PIL import Image
 
+from miue.bags import BagDataset
 from miue.predictions import Predictions
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
@@ -341,6 +342,24 @@ def test_a_bag_of_two_slides_has_a_button_for_each(show: Show) -> None:
     assert opened.page.evaluate("miueView.view.patches.count") == 8
     opened.page.locator("#pictures button").nth(1).click()
     opened.page.wait_for_function("miueView.view.patches?.count === 4")
+
+
+def test_bags_of_images_show_them_and_their_numbers(show: Show) -> None:
+    predictions = made_predictions(3, 7)
+    images = [np.full((7, 8, 8, 3), 40 * number, np.uint8) for number in range(3)]
+    for of_bag in images:
+        of_bag[..., 0] = 30 * np.arange(7)[:, None, None]
+    store = BagDataset.from_arrays(images, ids=predictions.bags.bag_ids.astype(str).tolist())
+    opened = show(predictions, store=store)
+    opened.open("bag 0002")
+    opened.look_at(96, 96, 200)
+    opened.hide_layers()
+    for number in range(7):
+        at = opened.place_of(64 * (number % 3) + 20, 64 * (number // 3) + 20)
+        assert np.abs(opened.pixel(*at) - [30 * number, 80, 80]).max() <= 8
+        opened.page.mouse.click(*at)
+        opened.page.wait_for_selector(f".patch caption:has-text('patch {number} ')")
+        opened.page.wait_for_timeout(400)  # else two clicks are a double click
 
 
 def test_real_slides_are_shown(show: Show, shared_data: Path, tmp_path: Path) -> None:

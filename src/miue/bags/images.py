@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Shaped, UInt8
 from torch import Tensor
 
 from miue.bags.dataset import BagDataset
@@ -24,6 +24,14 @@ def kind_of_pixels(bags: BagDataset) -> Literal["", "bytes", "numbers"]:
     if len(bags.instance_shape) != 3:
         return ""
     return "bytes" if bags.instances.dtype == np.uint8 else "numbers"
+
+
+def to_pixels(images: Shaped[np.ndarray, "n H W channels"]) -> UInt8[np.ndarray, "n H W shown"]:
+    """Return images as they are shown, in gray or three channels; the largest number is white."""
+    if images.dtype != np.uint8:
+        top = max(1e-9, float(images.max(initial=0)))
+        images = np.clip(images.astype(np.float32) / top * 255, 0, 255).astype(np.uint8)
+    return images[..., : 1 if images.shape[-1] == 1 else 3]
 
 
 def largest_pixel(bags: BagDataset) -> float:

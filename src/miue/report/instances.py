@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float64, Int64, Shaped
 from PIL import Image
 
 from miue.bags import BagDataset, Coords
+from miue.bags.images import to_pixels
 from miue.calibration import describe_flags
 from miue.common.errors import DataError
 from miue.common.text import plural
@@ -329,13 +330,11 @@ def instance_strips(
 
 def _strip(images: Shaped[np.ndarray, "n H W channels"], size: tuple[int, int]) -> str:
     """Return the images side by side as a PNG data URI."""
-    if images.dtype != np.uint8:
-        top = max(1e-9, float(images.max()))
-        images = np.clip(images.astype(np.float32) / top * 255, 0, 255).astype(np.uint8)
+    images = to_pixels(images)
     is_gray = images.shape[-1] == 1
     strip = Image.new("L" if is_gray else "RGB", (size[0] * len(images), size[1]))
     for place, image in enumerate(images):
-        picture = Image.fromarray(image[..., 0] if is_gray else np.ascontiguousarray(image[..., :3]))
+        picture = Image.fromarray(image[..., 0] if is_gray else np.ascontiguousarray(image))
         tile = picture if picture.size == size else picture.resize(size, Image.Resampling.BILINEAR)
         strip.paste(tile, (place * size[0], 0))
     stream = io.BytesIO()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from miue.bags import BagDataset, Coords
 from miue.bags.classes import numbered_classes
 from miue.calibration import describe_flags, worklist
 from miue.common.errors import MiueError
@@ -28,7 +29,8 @@ from miue.pathology.slides import SlideFiles
 from miue.predictions import Predictions, PredictionTable, describe_scores, uncertainty_column
 from miue.settings import Limits
 from miue.targets import IntervalTarget, Target
-from miue.view.slides import Kept, SlideTiles
+from miue.view.mosaic import Mosaic, store_rows
+from miue.view.slides import Kept, SlideTiles, Source
 from miue.view.verdicts import VerdictFile
 
 BAGS_KEPT = 4  # whose patches are kept
@@ -42,13 +44,13 @@ class Picture:
     Attributes:
         name: of the slide.
         patches: of the slide; None without any that can be drawn.
-        path: of its file, None where it cannot be shown.
+        source: its file, or its images; None where it cannot be shown.
         problem: why the slide or its patches cannot be shown, "" where they can.
     """
 
     name: str
     patches: Patches | None
-    path: Path | None = None
+    source: Source | None = None
     problem: str = ""
 
 
@@ -60,6 +62,7 @@ class Content:
         verdicts: what people said of the bags.
         title: of the page.
         slides: folder of the slides; None draws patches alone.
+        store: the bags that were predicted, for images and positions of their instances.
         patch_size: side of a patch in level-0 pixels; None for what ``patch_sizes`` returns.
 
     Raises:
@@ -74,12 +77,15 @@ class Content:
         *,
         title: str = "predictions",
         slides: Path | None = None,
+        store: BagDataset | None = None,
         patch_size: int | None = None,
     ) -> None:
         self.predictions, self.verdicts, self.title, self.patch_size = predictions, verdicts, title, patch_size
         self.ids = predictions.bags.bag_ids.astype(str).tolist()
         self.files = None if slides is None else SlideFiles.at(slides)
-        self.tiles = None if slides is None else SlideTiles()
+        self.store = store
+        self.has_images = store is not None and len(store.instance_shape) == 3
+        self.tiles = SlideTiles() if slides is not None or self.has_images else None
         self._pictures: Kept[list[Picture]] = Kept(BAGS_KEPT)
         self._reading = RLock()
 
@@ -166,17 +172,17 @@ class Content:
 
     def tile(self, row: int, number: int, level: int, column: int, tile_row: int) -> bytes | None:
         """Return a tile of a slide of a bag as JPEG, None where there is none."""
-        path = self._path(row, number)
-        return None if path is None or self.tiles is None else self.tiles.tile(path, level, column, tile_row)
+        source = self._source(row, number)
+        return None if source is None or self.tiles is None else self.tiles.tile(source, level, column, tile_row)
 
     def patch(self, row: int, number: int, patch: int) -> bytes | None:
         """Return the picture of a patch as JPEG, None where there is none."""
-        path, pictures = self._path(row, number), self.pictures(row)
-        patches = pictures[number].patches if path is not None else None
-        if path is None or self.tiles is None or patches is None or patch >= len(patches):
+        source, pictures = self._source(row, number), self.pictures(row)
+        patches = pictures[number].patches if source is not None else None
+        if source is None or self.tiles is None or patches is None or patch >= len(patches):
             return None
         x, y = patches.coords[patch].tolist()
-        return self.tiles.patch(path, x, y, patches.size)
+        return self.tiles.patch(source, x, y, patches.size)
 
     def values(self, row: int, number: int) -> bytes | None:
         """Return what is known of the n patches of a slide: x, y and instance as int32, then float32 columns.
@@ -192,9 +198,9 @@ class Content:
         arrays = [one.astype("<i4") for one in integers] + [one.astype("<f4") for one in columns.values()]
         return b"".join(one.tobytes() for one in arrays)
 
-    def _path(self, row: int, number: int) -> Path | None:
+    def _source(self, row: int, number: int) -> Source | None:
         pictures = self.pictures(row)
-        return pictures[number].path if number < len(pictures) else None
+        return pictures[number].source if number < len(pictures) else None
 
     def _describe(self, picture: Picture) -> dict[str, Any]:
         patches = picture.patches
@@ -205,10 +211,10 @@ class Content:
             "patchSize": None if patches is None else patches.size,
             "sizeFrom": "" if patches is None else patches.size_from,
             "isFlagged": patches is not None and patches.flagged is not None,
-            "isSlide": picture.path is not None,
+            "isSlide": picture.source is not None,
         }
-        if picture.path is not None and self.tiles is not None:
-            return described | self.tiles.pyramid(picture.path).to_json()
+        if picture.source is not None and self.tiles is not None:
+            return described | self.tiles.pyramid(picture.source).to_json()
         if patches is None:
             return described
         width, height = (patches.coords.max(0) + patches.size).tolist()
@@ -221,11 +227,32 @@ class Content:
             return [self._with_slide(Picture(name, None))]
         own = replace(self.predictions, bags=self.predictions.bags.subset(np.array([row])), instances=instances)
         try:
+            own, mosaic = self._placed(own, name)
+            if mosaic is not None:
+                (patches,) = patches_by_slide(own, patch_sizes(own, mosaic.side))
+                return [Picture(name, patches, mosaic if mosaic.store is not None else None)]
             own = own.per_slide()
-            patches = list(patches_by_slide(own, self._sizes(own)))
+            every = list(patches_by_slide(own, self._sizes(own)))
         except MiueError as error:
             return [self._with_slide(Picture(name, None, problem=str(error)))]
-        return [self._with_slide(Picture(one.slide, one)) for one in patches]
+        return [self._with_slide(Picture(one.slide, one)) for one in every]
+
+    def _placed(self, own: Predictions, name: str) -> tuple[Predictions, Mosaic | None]:
+        """Return a bag whose instances have places, and what shows those that have none of their own."""
+        assert own.instances is not None
+        table = PredictionTable.concatenate(list(own.instances.parts()))
+        number = np.arange(len(table)) if table.instance is None else table.instance
+        has_places = table.coords is not None and table.coords.known.any()
+        if self.store is not None and self.has_images:
+            mosaic = Mosaic.of_images(name, number, self.store)
+        elif has_places:
+            return own, None
+        elif self.store is not None and self.store.coords is not None:
+            coords = self.store.coords[store_rows(name, number, self.store)]
+            return replace(own, instances=replace(table, coords=coords)), None
+        else:
+            mosaic = Mosaic(len(table))
+        return replace(own, instances=replace(table, coords=Coords.of(mosaic.places), slides=None)), mosaic
 
     def _sizes(self, own: Predictions) -> PatchSizes:
         """Return the patch sizes of a bag's slides, for which all others are read where it alone does not tell."""
@@ -249,7 +276,7 @@ class Content:
                 refuse_patches_beside(picture.patches, path, size)
         except MiueError as error:
             return replace(picture, problem=picture.problem or str(error))
-        return replace(picture, path=path)
+        return replace(picture, source=path)
 
 
 def layers_of(predictions: Predictions) -> list[Layer]:

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from miue.common.errors import StorageError, import_extra, not_readable
 from miue.pathology.slides import CONVERT, microns_per_pixel, open_slide
+from miue.view.mosaic import Mosaic
 
 TILE, OVERLAP = 510, 1  # pixels of a tile without the margin that it shares with its neighbors
 COARSEST = 8  # level of the pyramid with which it begins: one tile
@@ -21,6 +22,8 @@ QUALITY = 82
 PATCH = 160  # pixels of the picture of a patch
 
 Value = TypeVar("Value")
+Source = Path | Mosaic
+"""What is shown: the file of a slide, or the images of a bag."""
 
 
 class Kept(Generic[Value]):
@@ -96,74 +99,77 @@ class SlideTiles:
         self._tiles: Kept[bytes] = Kept(KEPT, len)
         self._opening = Lock()
 
-    def pyramid(self, path: Path) -> Pyramid:
-        """Return a slide, which stays open while it is in use.
+    def pyramid(self, source: Source) -> Pyramid:
+        """Return a slide, or the images of a bag, which stays open while it is in use.
 
         Raises:
             StorageError: a file that cannot be opened.
         """
         with self._opening:
-            return self._pyramids.get(path, lambda: self._open(path))
+            return self._pyramids.get(source, lambda: self._open(source))
 
-    def tile(self, path: Path, level: int, column: int, row: int) -> bytes | None:
+    def tile(self, source: Source, level: int, column: int, row: int) -> bytes | None:
         """Return a tile, None where there is no such one.
 
         Raises:
             StorageError: a slide that cannot be read there.
         """
-        pyramid = self.pyramid(path)
+        pyramid = self.pyramid(source)
         if not pyramid.first <= level < pyramid.tiles.level_count:
             return None
         columns, rows = pyramid.tiles.level_tiles[level]
         if column >= columns or row >= rows:
             return None
         return self._tiles.get(
-            (path, level, column, row),
-            lambda: self._read(path, lambda: pyramid.tiles.get_tile(level, (column, row))),
+            (source, level, column, row),
+            lambda: self._read(source, lambda: pyramid.tiles.get_tile(level, (column, row))),
         )
 
-    def patch(self, path: Path, x: int, y: int, side: int) -> bytes:
+    def patch(self, source: Source, x: int, y: int, side: int) -> bytes:
         """Return a picture of a square of the slide, which may reach beyond it.
 
         Raises:
             StorageError: a slide that cannot be read there.
         """
-        slide = self.pyramid(path).slide
+        slide = self.pyramid(source).slide
 
         def read() -> Any:
             level = slide.get_best_level_for_downsample(max(1.0, side / PATCH))
             pixels = max(1, round(side / slide.level_downsamples[level]))
             if pixels**2 > MOST_READ:
-                raise _too_large(path)
+                raise _too_large(source)
             region = slide.read_region((x, y), level, (pixels, pixels))
             region.thumbnail((PATCH, PATCH))
             return _on_white(region)
 
-        return self._tiles.get((path, x, y, side), lambda: self._read(path, read))
+        return self._tiles.get((source, x, y, side), lambda: self._read(source, read))
 
-    def _open(self, path: Path) -> Pyramid:
+    def _open(self, source: Source) -> Pyramid:
         from openslide.deepzoom import DeepZoomGenerator
 
-        with open_slide(path):  # which says what is wrong with one that cannot be shown
-            pass
-        slide = self._openslide.OpenSlide(str(path.resolve()))  # closed with the last who holds it
-        slide.set_cache(self._decoded)
+        if isinstance(source, Mosaic):
+            slide = self._openslide.ImageSlide(source.draw())
+        else:
+            with open_slide(source):  # which says what is wrong with one that cannot be shown
+                pass
+            slide = self._openslide.OpenSlide(str(source.resolve()))  # closed with the last who holds it
+            slide.set_cache(self._decoded)
         tiles = DeepZoomGenerator(slide, TILE, OVERLAP, limit_bounds=False)
         for level in range(min(COARSEST, tiles.level_count - 1), tiles.level_count):
             width, height = tiles.get_tile_coordinates(level, (0, 0))[2]
             if width * height <= MOST_READ:
                 return Pyramid(slide, tiles, level)
-        raise _too_large(path)
+        raise _too_large(source)
 
-    def _read(self, path: Path, read: Callable[[], Any]) -> bytes:
+    def _read(self, source: Source, read: Callable[[], Any]) -> bytes:
         """Return the picture that ``read`` returns as JPEG; a slide that fails once is opened again next time."""
         try:
             picture, written = read(), BytesIO()
             picture.save(written, "JPEG", quality=QUALITY)
         except (self._openslide.OpenSlideError, OSError) as error:
-            self._pyramids.forget(path)
+            self._pyramids.forget(source)
             fix = "copy it again: it is damaged or cut off"
-            raise not_readable(f"slide {str(path)!r}", "a slide that is whole", error, fix) from error
+            raise not_readable(f"slide {str(source)!r}", "a slide that is whole", error, fix) from error
         return written.getvalue()
 
 
@@ -175,6 +181,6 @@ def _on_white(region: Any) -> Any:
     return white
 
 
-def _too_large(path: Path) -> StorageError:
+def _too_large(source: Source) -> StorageError:
     wanted = f"levels of which at most {MOST_READ / 1e6:.0f} million pixels are read for a picture"
-    return StorageError(item=f"slide {str(path)!r}", wanted=wanted, got="coarser ones are lacking", fix=CONVERT)
+    return StorageError(item=f"slide {str(source)!r}", wanted=wanted, got="coarser ones are lacking", fix=CONVERT)

@@ -21,8 +21,9 @@ export class BagPanel {
 
   why() {
     const { one, bag } = this;
-    const decision = bag.decision ?? one.look;
-    return make("p", { class: `why ${one.look}` }, make("strong", {}, decision === "first" ? "look first" : decision), " ", one.reason || bag.reason);
+    const decision = bag.decision ?? (one.look === "first" ? "look first" : one.look), reason = one.reason || bag.reason;
+    const isSaid = reason.includes(decision);
+    return make("p", { class: `why ${one.look}` }, isSaid ? null : make("strong", {}, `${decision} `), reason);
   }
 
   prediction() {

@@ -112,14 +112,13 @@ export class SlideView {
   }
 
   drawScale({ scale, ratio }) {
-    byId("scale").hidden = !this.isOpen;
-    if (!this.isOpen) return;
-    const width = this.picture.micronsPerPixel, unit = (width || 1) / (scale / ratio); // µm or pixels for each of CSS
-    const power = 10 ** Math.floor(Math.log10(BAR * unit));
+    const width = this.isOpen ? this.picture.micronsPerPixel : null;
+    byId("scale").hidden = width == null;
+    if (width == null) return;
+    const unit = width / (scale / ratio), power = 10 ** Math.floor(Math.log10(BAR * unit)); // µm for each pixel of CSS
     const length = [5, 2, 1].map((step) => step * power).find((one) => one <= BAR * unit);
-    const [number, name] = width == null ? [length, "px"] : length >= 1000 ? [length / 1000, "mm"] : [length, "µm"];
     byId("scale").style.width = `${length / unit}px`;
-    byId("scale").firstElementChild.textContent = `${short(number)} ${name}`;
+    byId("scale").firstElementChild.textContent = length >= 1000 ? `${short(length / 1000)} mm` : `${short(length)} µm`;
   }
 
   patchAt(position) { // of a point in the stage

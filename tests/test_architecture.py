@@ -67,9 +67,9 @@ LIGHT = ("distributions", "predictions", "calibration", "evaluation", "report")
 
 BUDGET = {
     "common": (4_260, 26),
-    "settings": (840, 7),
+    "settings": (845, 7),
     "targets": (1_120, 10),
-    "bags": (4_675, 21),
+    "bags": (4_680, 21),
     "distributions": (765, 9),
     "networks": (1_755, 14),
     "scores": (1_125, 9),
@@ -85,7 +85,7 @@ BUDGET = {
     "selection": (1_900, 9),
     "sklearn": (910, 6),
     "pathology": (3_330, 17),
-    "report": (4_050, 12),
+    "report": (4_060, 12),
     "cli": (4_415, 28),
     "view": (1_870, 6),
 }

@@ -23,7 +23,10 @@ from matplotlib import colormaps
 from PIL import Image
 
 from miue.bags import BagDataset
+from miue.common.errors import ConfigError
 from miue.predictions import Predictions
+from miue.report.levels import Resampling
+from miue.report.report import write_report
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 NAMES = ("a", "b", "c")
@@ -360,6 +363,30 @@ def test_bags_of_images_show_them_and_their_numbers(show: Show) -> None:
         opened.page.mouse.click(*at)
         opened.page.wait_for_selector(f".patch caption:has-text('patch {number} ')")
         opened.page.wait_for_timeout(400)  # else two clicks are a double click
+
+
+def test_a_report_links_to_its_bags(browser: Any, tmp_path: Path) -> None:
+    predictions = view_predictions((NASTY + " #1?&", "b"), 4, 4)
+    with served(predictions, tmp_path / "v.csv") as running:
+        report = tmp_path / "report.html"
+        write_report(report, [("ours", predictions)], view=running.server.address, resampling=Resampling(10))
+        page = browser.new_page()
+        page.set_default_timeout(90_000)
+        page.goto(report.as_uri())
+        page.wait_for_selector("html[data-ready=yes]")
+        page.evaluate("name => { location.hash = 'bag=' + encodeURIComponent(name); }", NASTY + " #1?&")
+        with page.expect_popup() as popup:
+            page.click("#bag a:text-is('Open on the slide')")
+        popup.value.wait_for_selector("#stage[data-ready=yes]", timeout=60_000)
+        assert popup.value.inner_text("#bag h2") == NASTY + " #1?&"
+        page.close()
+
+
+@pytest.mark.parametrize("address", ["javascript:alert(1)", "", "//x", "http://a b", "http://x/#y", "file:///x"])
+def test_a_report_links_to_addresses_alone(tmp_path: Path, address: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        write_report(tmp_path / "r.html", [("ours", view_predictions())], view=address)
+    assert caught.value.item == "view"
 
 
 def test_real_slides_are_shown(show: Show, shared_data: Path, tmp_path: Path) -> None:

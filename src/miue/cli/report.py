@@ -101,6 +101,7 @@ def report(
             store=None if shown is None else shown.bags,
             groups=groups_of([one.bags for _, one in found], groups),
             title=settings.title,
+            view=settings.view,
             max_mb=settings.max_mb,
             resampling=Resampling(settings.resamples, settings.seed),
             track=track,

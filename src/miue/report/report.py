@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -57,6 +58,7 @@ def write_report(
     store: BagDataset | None = None,
     groups: Mapping[str, Any] | None = None,
     title: str = TITLE,
+    view: str | None = None,
     max_mb: float = 20.0,
     resampling: Resampling = ONE_THOUSAND,
     track: Track = no_track,
@@ -71,6 +73,7 @@ def write_report(
         groups: of each bag by its name, such as its hospital, as ``evaluate`` takes them: each is also shown by
             itself.
         title: heading of the page.
+        view: address of a server of ``miue view``, to which each bag links.
         max_mb: size that the file may have; fewer instances are shown until it fits.
         resampling: behind the intervals.
         track: called with the name of a step and its length; returns a function of the progress made.
@@ -87,6 +90,9 @@ def write_report(
     if names and len(names) != len(sources):
         wanted, fix = f"one for each of {len(sources)} predictions", "name all or none"
         raise ConfigError(item="names", wanted=wanted, got=str(len(names)), fix=fix)
+    if view is not None and re.fullmatch(r"https?://[^\s#]+", view) is None:
+        wanted, fix = "an address that begins with http://", "copy the one that the server prints"
+        raise ConfigError(item="view", wanted=wanted, got=repr(view), fix=fix)
     comparison = compare(named_runs(sources, names), store.class_names if store else ())
     shared, classes = comparison.shared, comparison.class_names
     inside = look_inside(comparison, store, max_mb)
@@ -98,7 +104,7 @@ def write_report(
     judged = zip(shared, bags.of_runs, outcomes, strict=True)
     verdicts = [judge_run(run, level, outcome) for run, level, outcome in judged if level is not None]
     evaluations = [one for level in levels.values() for one in level.evaluations if one is not None]
-    content = page_content(comparison, levels, cases)
+    content = page_content(comparison, levels, cases) | {"view": view}
     values = {
         "title": title,
         "created": f"miue {version('miue')}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",

@@ -78,6 +78,9 @@ class ReportSettings(Settings):
         "seeds.",
     )
     title: str = Field(default="Predictions and how sure they are", description="Heading of the page.")
+    view: str | None = Field(
+        default=None, description="Address that 'miue view' prints: each bag of the report links to it there."
+    )
     max_mb: float = Field(
         default=20.0, ge=0.1, description="Largest size of the file, in MB; fewer instances are shown if needed."
     )

@@ -65,8 +65,10 @@ function startBag() {
 function bagHead(bag) {
   const truth = labelOf(bag) ? `label: ${labelOf(bag)}` : "label unknown";
   const origin = setName(bag) ? `known to be out of distribution (${setName(bag)})` : stated[bag] ? "known to be in distribution" : "not known to be in or out of distribution";
+  const address = data.view && `${data.view}#bag=${encodeURIComponent(data.bags.id[bag])}`;
   return element("div", { class: "bag-head" },
     element("div", {}, element("h3", {}, "Bag ", element("bdi", {}, data.bags.id[bag])), element("p", { class: "quiet" }, `${truth}; ${origin}${patientOf(bag) ? "; patient " + patientOf(bag) : ""}`)),
+    address ? element("a", { href: address, target: "_blank", rel: "noopener noreferrer" }, "Open on the slide") : null,
     element("button", { type: "button", onclick: closeBag }, "Close"));
 }
 

@@ -208,7 +208,11 @@ def test_several_labels_run_from_folder_to_evaluation(tmp_path: Path, kind: str)
         "bags"
     ]
     assert bags["labeled"] == (59 if kind == "cells" else int((~np.isnan(made()[1][:, 0])).sum()))
-    assert "mean" in run("evaluate", tmp_path / "again", "--allow-training-bags")
+    groups = ["slide_id,site", *(f"s{number},{'west' if number % 2 else 'east'}" for number in range(60))]
+    (tmp_path / "groups.csv").write_text("\n".join(groups))
+    by_group = ["--groups", tmp_path / "groups.csv", "--group-column", "site"]
+    shown = run("evaluate", tmp_path / "again", "--allow-training-bags", *by_group)
+    assert all(text in shown for text in ("mean", "HER2: group", "west"))
     assert "HER2" in fail("report", tmp_path / "out", "--out", tmp_path / "r.html")  # names those in it
     shown = json.loads(run("inspect", tmp_path / "run", "--json"))["label"]
     assert [one["name"] for one in shown] == list(LABELS) and shown[0]["kind"] == "trained model"

@@ -53,6 +53,10 @@ class Evaluation(PrintsAsTable):
         yield level_table(self.levels(), self.class_names)
         if self.decisions is not None:
             yield decision_table(self.decisions, self.class_names, is_numeric=self.bags.is_numeric)
+        yield from self.further_tables()
+
+    def further_tables(self) -> Iterator[ResultTable]:
+        """Return the tables of instances, positive against negative, and of groups, where there are any."""
         if self.froc is not None or self.flags is not None:
             negative = describe_negative_class(self.class_names, applied_negative_class(self.provenance))
             yield instance_table(self.froc, self.flags, negative)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from miue.common.text import PrintsAsTable, ResultTable
@@ -57,7 +57,7 @@ class LabelEvaluations(PrintsAsTable):
         }
 
     def tables(self) -> Iterator[ResultTable]:
-        """Return a table of each level with a row for each label, and one of the decisions where there are any."""
+        """Return tables with a row for each label, of each level and of decisions, and others of each label."""
         means = self.means()
         labeled = {name: any(one.levels()[name].labeled for one in self.labels.values()) for name in means}
         nothing = [name for name, some in labeled.items() if not some]
@@ -71,6 +71,9 @@ class LabelEvaluations(PrintsAsTable):
         decided = {label: one.decisions for label, one in self.labels.items() if one.decisions is not None}
         if decided:
             yield decisions_by_group(decided, "label")
+        for label, one in self.labels.items():
+            for table in one.further_tables():
+                yield replace(table, heading=(f"{label}: {table.heading[0]}", *table.heading[1:]))
 
     def _row(self, label: str, level: str, shown: Sequence[str], reasons: list[str]) -> tuple[str, ...]:
         found = {name: metric for where, name, metric in self.labels[label].metrics() if where == level}

@@ -241,6 +241,13 @@ def test_labels_that_cannot_be_learned_are_named(
     assert not (tmp_path / "run").exists()
 
 
+def test_several_labels_in_a_cell_ask_for_the_task(tmp_path: Path) -> None:
+    given = written(tmp_path, label=["ER", "PR", "ER;PR"] * 20)
+    assert "--task" in fail("train", *given[:3], "--out", tmp_path / "run", "--quiet")
+    named = miue.load_bags(given[0], labels=given[2], classes=("ER", "PR", "ER;PR")).bags
+    assert named.num_classes == 3
+
+
 def test_names_of_labels_cannot_lead_out_of_their_folder_or_into_each_other(tmp_path: Path) -> None:
     names = ["../../x", "her2", "HER2", "a/b", "?!"]
     folders = open_label_folders(tmp_path / "out", names, overwrite=False, resume=False)

@@ -26,6 +26,7 @@ from miue.bags.known import Labels
 from miue.bags.rows import plain_values
 from miue.common.errors import ConfigError, DataError, first_repeated, unknown_name
 from miue.common.text import plural
+from miue.targets import BETWEEN
 
 LabelSequence = Collection[Any]
 """Class indices from 0, or names of classes, None where unknown: a list, array, tensor or column of a frame."""
@@ -65,7 +66,7 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
 
     Raises:
         DataError: an order that leaves a class out, fewer than two classes, or without an order two that differ
-            in case alone or are the same number, or numbers that measure something.
+            in case alone or are the same number, numbers that measure something, or several labels ("A;B" and A).
         ConfigError: an order with a class twice.
     """
     texts = [label for label in labels if label]
@@ -104,6 +105,10 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
         )
     if not order:
         refuse_quantities(names, repr(source), "classes=NAMES")
+        several = [name for name in names if BETWEEN in name and {*name.split(BETWEEN)} & {*names}]
+        if several:
+            fix = "predict several with task=multi-label; if these are classes, name all with classes=NAMES"
+            raise DataError(item=f"label {several[0]!r} of {source!r}", wanted="one class", got="several", fix=fix)
     return names
 
 

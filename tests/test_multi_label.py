@@ -100,6 +100,7 @@ def test_a_store_and_bags_of_patients_keep_the_labels(tmp_path: Path) -> None:
         merge_bags(twice, ["p"] * 10)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["mirel", "softmax"])
 def test_models_of_labels_are_those_of_separate_binary_runs(tmp_path: Path, method: str) -> None:
     bags = dataset()
@@ -187,6 +188,7 @@ def test_means_are_over_labels_and_undefined_where_one_is() -> None:
     assert mean.value is None and "HER2" in mean.reason
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["columns", "cells"])
 def test_several_labels_run_from_folder_to_evaluation(tmp_path: Path, kind: str) -> None:
     given: list[Any] = [*written(tmp_path), "--classes", ",".join(LABELS)]
@@ -274,6 +276,7 @@ def test_label_sets_are_checked() -> None:
         miue.train(dataset(), progress=False, settings=SETTINGS)
 
 
+@pytest.mark.long
 def test_each_label_is_calibrated_and_decided_by_itself(tmp_path: Path) -> None:
     given = [*written(tmp_path), "--classes", ",".join(LABELS)]
     run("data", "split", *given, "--calibration", "0.4", "--out", tmp_path / "splits.csv")
@@ -301,6 +304,7 @@ def test_each_label_is_calibrated_and_decided_by_itself(tmp_path: Path) -> None:
     assert "several labels" in error
 
 
+@pytest.mark.long
 def test_labels_are_cross_validated_on_the_same_folds_and_averaged_in_each(tmp_path: Path) -> None:
     given = [*written(tmp_path), "--classes", ",".join(LABELS), "--set", "max_epochs=1", "--method", "softmax"]
     command = ["cross-validate", *given, "--folds", "2", "--distance", "none", "--out", tmp_path / "cv", "--quiet"]
@@ -328,6 +332,7 @@ def estimator() -> MILMultiLabelClassifier:
     return MILMultiLabelClassifier(MILUncertaintyClassifier(method="softmax", validation_fraction=0.0, **given))
 
 
+@pytest.mark.long
 def test_the_estimator_of_labels_is_one_for_each_on_the_bags_where_it_is_known() -> None:
     bags, values = made()
     found = estimator().fit(bags, pd.DataFrame(values, columns=LABELS))
@@ -349,13 +354,15 @@ def test_the_estimator_of_labels_is_one_for_each_on_the_bags_where_it_is_known()
     assert together.score(rows, np.repeat(values, sizes, axis=0), bag_ids=ids) == found.score(bags, values)
 
 
-@pytest.mark.parametrize("scoring", [None, "accuracy", "roc_auc", "f1_macro"])
+@pytest.mark.long
+@pytest.mark.parametrize("scoring", [None, "roc_auc", "f1_macro"])
 def test_the_estimator_of_labels_is_scored_as_scikit_learn_does(scoring: str | None) -> None:
     bags, values = made(missing=0.0)
     found = cross_val_score(estimator(), bags, values.astype(int), cv=2, scoring=scoring, error_score="raise")
     assert len(found) == 2 and np.isfinite(found).all()
-    if scoring == "accuracy":
-        np.testing.assert_array_equal(found, cross_val_score(estimator(), bags, values.astype(int), cv=2))
+    if scoring is None:
+        accuracy = cross_val_score(estimator(), bags, values.astype(int), cv=2, scoring="accuracy")
+        np.testing.assert_array_equal(found, accuracy)
     grid = {"estimator__network": ["mean", "max"]}
     search = GridSearchCV(estimator(), grid, cv=2, scoring=scoring, error_score="raise").fit(
         bags, values.astype(int)

@@ -90,31 +90,42 @@ def test_gradients_of_covariates_are_those_of_finite_differences() -> None:
     torch.testing.assert_close(split, encoder(inputs))
 
 
+def of(*cells: str) -> dict[str, str]:
+    return {f"s{bag}": cell for bag, cell in enumerate(cells)}
+
+
 def test_numbers_are_standardized_and_categories_have_a_column_for_each_level() -> None:
-    age = Covariate.fit("age", ["60", "NA", "40", "50"])
+    age = Covariate.fit("age", of("60", "", "40", "50"))
     assert (age.mean, age.low, age.high, age.width) == (50, 40, 60, 2)
     by_hand = np.array([[0, 0], [0, 1], [10 / age.deviation, 0]])
-    np.testing.assert_allclose(age.encode(["50", "", "60"]), by_hand, rtol=1e-6)
-    sex = Covariate.fit("sex", ["F", "M", "", "F"])
-    assert sex.encode(["M", "F", "", "X"]).tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 0, 0]]
-    assert Covariate.fit("same", ["2", "2", "2"]).encode(["2", "3"]).tolist() == [[0], [1]]
-    complete = Covariate.fit("age", ["60", "40"])
-    assert complete.encode(["", "60"]).tolist() == [[0], [1]]  # an unknown age is the mean of training
+    np.testing.assert_allclose(age.encode(of("50", "", "60")), by_hand, rtol=1e-6)
+    sex = Covariate.fit("sex", of("F", "M", "", "F"))
+    assert sex.encode(of("M", "F", "", "X")).tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 0, 0]]
+    assert Covariate.fit("same", of("2", "2", "2")).encode(of("2", "3")).tolist() == [[0], [1]]
+    complete = Covariate.fit("age", of("60", "40"))
+    assert complete.encode(of("", "60")).tolist() == [[0], [1]]  # an unknown age is the mean of training
+    assert complete.unusual(of("65", "71", "")) == "2 bags (s1: 71, s2: unknown)"
 
 
 def test_a_cell_among_numbers_that_is_none_and_a_name_for_each_bag_are_refused() -> None:
+    for wrong in ("70 years", "inf"):
+        with pytest.raises(DataError) as error:
+            Covariate.fit("age", of("60", "40", wrong))
+        assert (error.value.item, error.value.got) == ("covariate 'age' of bag 's2'", repr(wrong))
     with pytest.raises(DataError) as error:
-        Covariate.fit("age", ["60", "40", "70 years"])
-    assert error.value.got == "'70 years'"
-    with pytest.raises(DataError) as error:
-        Covariate.fit("case", [f"p{bag}" for bag in range(20)])
+        Covariate.fit("case", of(*(f"p{bag}" for bag in range(20))))
     assert error.value.item == "covariate 'case'" and error.value.got.startswith("20 levels in 20 bags")
+    bags = made()
+    model = train_one_epoch(bags, distances=())
+    with pytest.raises(DataError) as error:
+        model.predict(with_covariates(bags, {**bags.covariates, "age": ["60 a", *bags.covariates["age"][1:]]}))
+    assert (error.value.item, error.value.got) == ("covariate 'age' of bag 's00'", "'60 a'")
     with pytest.raises(DataError) as error:
         with_covariates(made(4), {"age": [1, 2]})
     assert error.value.got == "2"
     images = with_covariates(BagDataset.from_arrays([np.ones((2, 8, 8, 3), np.uint8)] * 2), {"age": [1, 2]})
     with pytest.raises(DataError) as error:
-        encode_covariates(images, [Covariate.fit("age", ["1", "2"])])
+        encode_covariates(images, [Covariate.fit("age", of("1", "2"))])
     assert error.value.wanted == "feature vectors beside covariates"
 
 

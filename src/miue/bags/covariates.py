@@ -8,11 +8,10 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Float64
 from pydantic import BaseModel, ConfigDict, Field
 
 from miue.bags.cells import is_missing, is_number, known_text, name_of, sorted_names
-from miue.bags.columns import numbers_in_cells
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, first_few, missing_column
 from miue.common.text import plural
@@ -48,21 +47,20 @@ class Covariate(BaseModel):
     high: Finite = 0.0
 
     @classmethod
-    def fit(cls, name: str, cells: Sequence[str]) -> Covariate:
+    def fit(cls, name: str, cells: Mapping[str, str]) -> Covariate:
         """Return how the cells of training bags become numbers: a number where most are numbers, else a category.
 
         Raises:
             DataError: a cell that is no number among numbers, or about as many levels as bags.
 
-        >>> Covariate.fit("age", ["60", "40", ""]).encode(["70", ""]).tolist()
+        >>> age = Covariate.fit("age", {"s1": "60", "s2": "40", "s3": ""})
+        >>> age.encode({"s4": "70", "s5": ""}).tolist()
         [[2.0, 0.0], [0.0, 1.0]]
-        >>> Covariate.fit("sex", ["F", "M", "F", "F"]).encode(["M", "X"]).tolist()
-        [[0.0, 1.0], [0.0, 0.0]]
         """
-        known = [cell for cell in map(known_text, cells) if cell]
+        known = [cell for cell in cells.values() if cell]
         has_unknown = len(known) < len(cells)
         if sum(map(is_number, known)) * 2 > len(known):
-            numbers = numbers_in_cells(known, "of labels", name)
+            numbers = _numbers(name, {bag: cell for bag, cell in cells.items() if cell})
             spread, low, high = float(numbers.std()) or 1.0, float(numbers.min()), float(numbers.max())
             mean = float(numbers.mean())
             return cls(name=name, has_unknown=has_unknown, mean=mean, deviation=spread, low=low, high=high)
@@ -86,36 +84,55 @@ class Covariate(BaseModel):
         """How many numbers it becomes."""
         return (len(self.levels) or 1) + self.has_unknown
 
-    def encode(self, cells: Sequence[str]) -> Float32[np.ndarray, "B K"]:
-        """Return the numbers of some bags.
+    def encode(self, cells: Mapping[str, str]) -> Float32[np.ndarray, "B K"]:
+        """Return the numbers of some bags, from the text of each, "" where it is unknown.
 
         Raises:
             DataError: a cell of a number that holds something else.
         """
-        known = list(map(known_text, cells))
-        is_unknown = np.array([not cell for cell in known], bool)[:, None]
+        is_unknown = np.array([not cell for cell in cells.values()], bool)[:, None]
         if self.levels:
-            values = np.array([[cell == level for level in self.levels] for cell in known], np.float32)
+            values = np.array([[cell == level for level in self.levels] for cell in cells.values()], np.float32)
         else:
-            numbers = numbers_in_cells(known, "of labels", self.name)[:, None]
+            numbers = _numbers(self.name, cells)[:, None]
             values = np.where(is_unknown, 0, (numbers - self.mean) / self.deviation)
-        columns = [values.reshape(len(known), -1), *([is_unknown] if self.has_unknown else [])]
+        columns = [values.reshape(len(cells), -1), *([is_unknown] if self.has_unknown else [])]
         return np.concatenate(columns, 1).astype(np.float32)
 
-    def unusual(self, bags: BagDataset) -> str:
+    def unusual(self, cells: Mapping[str, str]) -> str:
         """Return which bags have a value unlike those of training, "" for none.
 
         That is another level, a number beyond the range by more than a standard deviation, or an unknown value
         where no training bag lacks it.
+
+        Raises:
+            DataError: as ``encode`` does.
         """
-        cells = dict(zip(bags.ids, map(known_text, bags.covariates.get(self.name, ())), strict=False))
         if self.levels:
-            others = [f"{bag}: {cell}" for bag, cell in cells.items() if cell and cell not in self.levels]
+            is_other = np.array([cell not in ("", *self.levels) for cell in cells.values()], bool)
         else:
-            low, high = self.low - self.deviation, self.high + self.deviation
-            others = [f"{bag}: {cell}" for bag, cell in cells.items() if cell and not low <= float(cell) <= high]
-        others += [f"{bag}: unknown" for bag, cell in cells.items() if not cell and not self.has_unknown]
+            numbers = _numbers(self.name, cells)
+            is_other = (numbers < self.low - self.deviation) | (numbers > self.high + self.deviation)
+        others = [
+            f"{bag}: {cell or 'unknown'}"
+            for (bag, cell), other in zip(cells.items(), is_other, strict=True)
+            if other or (not cell and not self.has_unknown)
+        ]
         return f"{plural(len(others), 'bag')} ({first_few(others)})" if others else ""
+
+
+def _numbers(name: str, cells: Mapping[str, str]) -> Float64[np.ndarray, "B"]:
+    """Return the numbers in the cells of bags, NaN where one is unknown."""
+    for bag, cell in cells.items():
+        if cell and not (is_number(cell) and np.isfinite(float(cell))):
+            item, wanted = (
+                f"covariate {name!r} of bag {bag!r}",
+                "a number without a unit, or nothing where unknown",
+            )
+            raise DataError(
+                item=item, wanted=wanted, got=repr(cell), fix="correct the cell, or leave the covariate out"
+            )
+    return np.array([float(cell) if cell else np.nan for cell in cells.values()], np.float64)
 
 
 def with_covariates(bags: BagDataset, values: Mapping[str, Collection[Any]]) -> BagDataset:
@@ -157,7 +174,7 @@ def encode_covariates(bags: BagDataset, covariates: Sequence[Covariate]) -> BagD
     if len(bags.instance_shape) != 1:
         wanted, got = "feature vectors beside covariates", f"images of shape {bags.instance_shape}"
         raise DataError(item="the bags", wanted=wanted, got=got, fix="extract features first")
-    encoded = np.concatenate([one.encode(bags.covariates[one.name]) for one in covariates], 1)
+    encoded = np.concatenate([one.encode(bags.covariate(one.name)) for one in covariates], 1)
     return replace(bags, encoded_covariates=encoded)
 
 

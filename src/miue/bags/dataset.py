@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from miue.bags.arrays import InstanceArray, check_bag
-from miue.bags.cells import is_missing, one_form
+from miue.bags.cells import is_missing, known_text, one_form
 from miue.bags.classes import LabelSequence, names_or_numbers
 from miue.bags.columns import ItemColumns
 from miue.bags.from_python import fields_of_anndata, fields_of_arrays, fields_of_frame, fields_of_rows
@@ -442,6 +442,10 @@ class BagDataset(PrintsAsTable):
         """The patient of each bag, its own name where that is unknown: bags of one group belong together."""
         patients = self.ids if self.patients is None else self.patients
         return tuple(patient or name for patient, name in zip(patients, self.ids, strict=True))
+
+    def covariate(self, name: str) -> dict[str, str]:
+        """Return the text of each bag for a covariate by the name of the bag, "" where it is unknown."""
+        return dict(zip(self.ids, map(known_text, self.covariates[name]), strict=True))
 
     @property
     def without_coords(self) -> tuple[str, ...]:

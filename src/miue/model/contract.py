@@ -109,7 +109,7 @@ class DataContract(BaseModel):
         self._check_patch_scales(bags)
         self._check_pixels(bags)
         for one in self.covariates:
-            if others := one.unusual(bags):
+            if one.name in bags.covariates and (others := one.unusual(bags.covariate(one.name))):
                 said = f"covariate {one.in_words} in training has other values in {others}"
                 warn_user(f"{said}: these predictions extrapolate")
         if self.bag_per != bags.bag_per:

@@ -121,7 +121,8 @@ class Job:
 
     @cached_property
     def _covariates(self) -> list[Covariate]:
-        return [Covariate.fit(name, cells) for name, cells in self._raw_sets[0].covariates.items()]
+        train = self._raw_sets[0]
+        return [Covariate.fit(name, train.covariate(name)) for name in train.covariates]
 
     @cached_property
     def _sets(self) -> tuple[BagDataset, BagDataset]:

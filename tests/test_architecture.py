@@ -69,7 +69,7 @@ BUDGET = {
     "common": (4_260, 26),
     "settings": (845, 7),
     "targets": (1_120, 10),
-    "bags": (4_690, 21),
+    "bags": (4_705, 21),
     "distributions": (765, 9),
     "networks": (1_755, 14),
     "scores": (1_125, 9),

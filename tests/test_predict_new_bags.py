@@ -161,6 +161,8 @@ def test_columns_of_a_long_table_are_those_that_are_named(tmp_path: Path) -> Non
         "pixels": "",
         "feature_names": ["f0", "f1"],
         "bag_per": "",
+        "encoders": {},
+        "covariates": [],
     }
     parts = rows_of(tmp_path / "run" / "splits.csv")
     of_patient: dict[str, set[str]] = {}

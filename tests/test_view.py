@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,6 +23,7 @@ from PIL import Image
 from miue.bags import BagDataset
 from miue.common.errors import ConfigError, MiueError
 from miue.predictions import Predictions
+from miue.targets import Survival
 from miue.view import Content, Server, Site, VerdictFile
 from miue.view.slides import Kept
 
@@ -367,3 +369,21 @@ def test_a_store_of_features_tells_the_places(tmp_path: Path) -> None:
     assert shown.patches is not None
     assert shown.patches.coords.tolist() == places[2].tolist()
     assert shown.patches.size == 256
+
+
+def test_times_have_a_layer_of_their_risk_and_no_class_to_choose(tmp_path: Path) -> None:
+    made = on_a_slide(made_predictions(3, 8, classes=4))
+    target = Survival(edges=(1.0, 2.0, 4.0))
+    known = made.provenance.model_copy(update={"classes": target.class_names, "target": target})
+    assert made.instances is not None
+    bags, instances = replace(made.bags, target=target), replace(made.instances, target=target)
+    with served(replace(made, bags=bags, instances=instances, provenance=known), tmp_path / "v.csv") as running:
+        overview, bag = running.json("run.json"), running.json("bags/1")
+        assert overview["layers"][0]["column"] == "risk"
+        assert overview["choices"] == []
+        assert bag["values"]["risk"] == pytest.approx(target.risk(made.bags.probabilities)[1])
+        columns = [one["name"] for one in overview["columns"]]
+        values = np.frombuffer(running.ask("bags/1/0/values")[1], "<f4").reshape(3 + len(columns), 8)
+        wanted = target.risk(instances.of_bags([str(bags.bag_ids[1])]).probabilities)
+        assert values[3 + columns.index("risk")] == pytest.approx(wanted, rel=1e-6)
+        assert running.say(1, "cannot tell")[0] == 200

@@ -292,12 +292,12 @@ def layers_of(predictions: Predictions) -> list[Layer]:
 
 
 def _target_layers(table: PredictionTable) -> list[Layer]:
-    return [
-        Layer(
-            name, name.replace("_", " ").capitalize(), name, (float(values.min()), float(values.max())), "viridis"
-        )
-        for name, values in target_values(table.target, table.probabilities).items()
-    ]
+    layers = []
+    for name, values in target_values(table.target, table.probabilities).items():
+        low, high = float(values.min()), float(values.max())
+        ends = (low, high if high > low else low + 1)
+        layers.append(Layer(name, name.replace("_", " ").capitalize(), name.replace("_", " "), ends, "viridis"))
+    return layers
 
 
 def describe_columns(predictions: Predictions) -> list[dict[str, str]]:

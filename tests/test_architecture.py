@@ -75,7 +75,7 @@ BUDGET = {
     "scores": (1_125, 9),
     "evidence": (335, 5),
     "methods": (2_270, 16),
-    "predictions": (3_210, 14),
+    "predictions": (3_220, 14),
     "calibration": (4_740, 24),
     "evaluation": (3_030, 13),
     "io": (6_935, 39),
@@ -85,7 +85,7 @@ BUDGET = {
     "selection": (1_900, 9),
     "sklearn": (910, 6),
     "pathology": (3_330, 17),
-    "report": (4_060, 12),
+    "report": (4_070, 12),
     "cli": (4_415, 28),
     "view": (1_870, 6),
 }

@@ -611,6 +611,27 @@ def test_models_that_disagree_about_a_number_cannot_be_compared(
         reported(tmp_path, given, other, names=["a", "b"])
 
 
+def test_models_with_intervals_of_their_own_are_compared(
+    predicted: dict[str, Predictions], tmp_path: Path
+) -> None:
+    given = predicted["survival"]
+    bags = times()
+    model = miue.train(bags.with_own_intervals(3).subset(np.arange(48)), **QUICK)
+    other = model.predict(bags.subset(np.arange(50, 90)))
+    assert other.bags.target != given.bags.target
+    page, written = reported(tmp_path, given, other, names=["a", "b"])
+    assert page.data["classes"] == [] and "NLL cannot be compared" in page.text
+    assert [one["width"] for one in page.data["predictions"]] == [given.bags.distribution.num_classes, 3]
+    for verdict, one in zip(written.verdicts, (given, other), strict=True):
+        expected = miue.evaluate(one).bags.metrics
+        assert {name: metric.value for name, metric in verdict.metrics.items()} == {
+            name: pytest.approx(metric.value) for name, metric in expected.items()
+        }
+    assert "b compared with a" in page.text
+    with pytest.raises(DataError, match="survival, got regression"):
+        reported(tmp_path, given, predicted["regression"])
+
+
 @pytest.mark.parametrize(("kind", "columns"), [("regression", "value"), ("survival", "risk")])
 def test_a_worklist_says_what_is_predicted_in_the_words_of_the_label(
     predicted: dict[str, Predictions], kind: str, columns: str

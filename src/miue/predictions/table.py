@@ -128,6 +128,12 @@ class PredictionTable(PrintsAsTable):
         """Whether labels are classes, so that a prediction is right or wrong, and not numbers."""
         return not isinstance(self.target, IntervalTarget)
 
+    def with_outcomes(self, outcomes: Outcomes) -> PredictionTable:
+        """Return the table with these numbers as labels."""
+        assert isinstance(self.target, IntervalTarget)
+        classes = np.where(outcomes.known, self.target.classes_of(outcomes.values), 0)
+        return replace(self, outcomes=outcomes, labels=Labels(classes, outcomes.known))
+
     def likelihoods(self) -> Float64[np.ndarray, "n"]:
         """Return the probability of each label; of one that is a lower bound, of its class and all later ones."""
         rows = np.arange(len(self))

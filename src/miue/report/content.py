@@ -126,6 +126,7 @@ def _columns(run: Run, rows: Int64[np.ndarray, "B"]) -> dict[str, Any]:
             )
     return {
         "probabilities": packed(probabilities, "f4"),
+        "width": probabilities.shape[1],
         "values": {
             name: packed(np.where(there, values[rows], np.nan), "f4")
             for name, values in {**table.predicted_values(), **table.decided_values()}.items()

@@ -130,8 +130,8 @@ def _made_by(provenance: Provenance) -> str:
 
 
 def _what_stays(provenance: Provenance) -> str:
-    facts = provenance.facts().items()
-    return str(sorted((name, str(value)) for name, value in facts if name not in OF_ONE_TRAINING))
+    of_one = OF_ONE_TRAINING if provenance.target is None else OF_ONE_TRAINING | {"classes", "target"}
+    return str(sorted((name, str(value)) for name, value in provenance.facts().items() if name not in of_one))
 
 
 def compare(runs: Sequence[Run], class_names: Sequence[str] = ()) -> Comparison:
@@ -144,18 +144,21 @@ def compare(runs: Sequence[Run], class_names: Sequence[str] = ()) -> Comparison:
     Raises:
         DataError: different classes, a bag with two labels, or no bag that all runs have.
     """
-    classes = _class_names(runs, class_names)
+    has_classes = all(run.predictions.bags.has_classes for run in runs)
+    classes = _class_names(runs, class_names) if has_classes else _intervals(runs)
     ids = dict.fromkeys(str(one) for run in runs for one in run.predictions.bags.bag_ids)
     bag_ids = np.array(list(ids), object)
     row_of = [{str(one): row for row, one in enumerate(run.predictions.bags.bag_ids)} for run in runs]
     rows = tuple(np.array([known.get(name, -1) for name in bag_ids], np.int64) for known in row_of)
     tables, words = [run.predictions.bags for run in runs], ("in distribution", "out of distribution")
-    labels = _known_to_any(runs, rows, bag_ids, [table.labels for table in tables], lambda n: f"label {n}")
     is_ood = _known_to_any(runs, rows, bag_ids, [table.is_ood for table in tables], lambda n: words[int(n)])
-    numbers = [table.outcomes or Outcomes.unknown(len(table)) for table in tables]
     outcomes = None
-    if not all(table.has_classes for table in tables):
+    if has_classes:
+        labels = _known_to_any(runs, rows, bag_ids, [table.labels for table in tables], lambda n: f"label {n}")
+    else:
+        numbers = [table.outcomes or Outcomes.unknown(len(table)) for table in tables]
         outcomes = _known_to_any(runs, rows, bag_ids, numbers, lambda n: f"label {n:g}")
+        labels = Labels(np.zeros(len(bag_ids), np.int64), outcomes.known)
     sets, notes = np.full(len(bag_ids), "", object), []
     for run, row, table in zip(runs, rows, tables, strict=True):
         is_out = table.is_ood.out_of_distribution[row] & (row >= 0)
@@ -173,10 +176,12 @@ def compare(runs: Sequence[Run], class_names: Sequence[str] = ()) -> Comparison:
     for run, row in zip(runs, rows, strict=True):
         bag_of = np.flatnonzero(row >= 0)[np.argsort(row[row >= 0])]  # the bag of each row of this run
         bags = replace(run.predictions.bags, labels=labels[bag_of], is_ood=is_ood[bag_of], ood_sets=sets[bag_of])
-        bags = bags if outcomes is None else replace(bags, outcomes=outcomes[bag_of])
+        bags = bags if outcomes is None else bags.with_outcomes(outcomes[bag_of])
         told.append(replace(run, predictions=replace(run.predictions, bags=bags)))
     shared = told if everywhere.all() else [_only(run, set(bag_ids[everywhere].tolist())) for run in told]
     notes += notes_on_content(told)
+    if not classes:
+        notes.append("The models have intervals of their own, so that their NLL cannot be compared.")
     absent = _list_absent(told)
     return Comparison(
         tuple(told), tuple(shared), bag_ids, rows, labels, outcomes, is_ood, sets, classes, tuple(notes), absent
@@ -205,6 +210,21 @@ def _class_names(runs: Sequence[Run], given: Sequence[str]) -> tuple[str, ...]:
     if len(given) == count and not named:
         return tuple(given)
     return named[0][1] if named else tuple(f"class {c}" for c in range(count))
+
+
+def _intervals(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Return the names of intervals of numbers where all runs have the same; each has its own as it was trained.
+
+    Raises:
+        DataError: labels of another kind.
+    """
+    targets = [run.predictions.bags.target for run in runs]
+    for run, target in zip(runs, targets, strict=True):
+        kind, wanted = (("classes" if one is None else one.kind) for one in (target, targets[0]))
+        if kind != wanted:
+            raise DataError(item=f"predictions {run.source!r}", wanted=wanted, got=kind, fix=APART)
+    named = {target.class_names for target in targets if target is not None}
+    return named.pop() if len(named) == 1 else ()
 
 
 def _one_order(named: Sequence[tuple[Run, tuple[str, ...]]]) -> str:

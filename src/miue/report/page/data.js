@@ -36,8 +36,8 @@ function knownSet(bag) { // what was stated of a bag, never what was decided
 }
 
 function probabilitiesOf(run, bag) {
-  const all = unpacked(data.predictions[run].probabilities);
-  return Array.from(all.subarray(bag * classCount, (bag + 1) * classCount));
+  const { probabilities, width } = data.predictions[run];
+  return Array.from(unpacked(probabilities).subarray(bag * width, (bag + 1) * width));
 }
 
 function predictedBy(run, bag) { // class, or -1 where this run lacks the bag

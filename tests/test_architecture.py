@@ -85,7 +85,7 @@ BUDGET = {
     "selection": (1_900, 9),
     "sklearn": (910, 6),
     "pathology": (3_330, 17),
-    "report": (4_070, 12),
+    "report": (4_080, 12),
     "cli": (4_415, 28),
     "view": (1_870, 6),
 }

@@ -87,7 +87,7 @@ BUDGET = {
     "pathology": (3_330, 17),
     "report": (4_080, 12),
     "cli": (4_415, 28),
-    "view": (1_870, 6),
+    "view": (1_880, 6),
 }
 """Most lines of code, scripts and templates, and most Python files of each package. Lower a number where a package
 gets smaller; where an ability makes one larger, raise it in the same commit."""

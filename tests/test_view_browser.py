@@ -236,6 +236,22 @@ def test_verdicts_are_rows_and_undo_is_one_too(show: Show, slides: Path, tmp_pat
     assert opened.text("#progress") == "1 of 3 reviewed"
 
 
+def test_a_note_that_follows_a_verdict_is_kept(show: Show, slides: Path, tmp_path: Path) -> None:
+    opened = show(view_predictions(NAMES), slides=slides)
+    opened.page.click(".choices button >> nth=0")
+    opened.page.wait_for_selector("#bag .said p:has-text('by Ada')")
+    opened.page.fill("#note", "a second thought")
+    opened.page.locator("#note").blur()
+    opened.page.wait_for_timeout(1500)
+    opened.page.fill("#note", "a third")
+    opened.page.click(".choices button >> nth=1")
+    opened.page.wait_for_timeout(1500)
+    read = list(csv.DictReader((tmp_path / "verdicts.csv").read_text().splitlines()))
+    assert [(row["label"], row["note"]) for row in read] == [
+        *(("normal", ""), ("normal", "a second thought"), ("tumor", "a third")),
+    ]
+
+
 def test_verdicts_of_another_window_are_shown(show: Show, slides: Path, tmp_path: Path) -> None:
     opened = show(view_predictions(NAMES), slides=slides)
     opened.asked_of.say(2, "normal")

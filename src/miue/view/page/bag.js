@@ -57,7 +57,7 @@ export class BagPanel {
     const note = this.verdict.querySelector("textarea")?.value ?? said?.note ?? "";
     const isTyping = document.activeElement?.id === "note";
     this.verdict.replaceChildren(make("h3", {}, "Verdict"), make("div", { class: "choices", role: "group", "aria-label": "Verdict" }, ...buttons),
-      make("label", {}, make("span", {}, "Note ", make("kbd", {}, "N")), make("textarea", { id: "note", rows: 2, maxlength: 4000 })),
+      make("label", {}, make("span", {}, "Note ", make("kbd", {}, "N")), make("textarea", { id: "note", rows: 2, maxlength: 4000, onchange: (event) => this.actions.keepNote(this.one, event.target.value) })),
       make("div", { class: "said" }, make("p", { class: "quiet", role: "status" }, this.status(said, label)),
         make("button", { type: "button", id: "undo", disabled: !this.actions.canUndo(), onclick: () => this.actions.undo() }, "Undo ", make("kbd", {}, "U"))));
     this.verdict.querySelector("textarea").value = note;

@@ -15,7 +15,7 @@ let opened = 0; // counts the bags that were opened, so that an answer that come
 let base = "";
 
 const view = new SlideView(run, (patch) => panel.drawPatch(patch < 0 ? null : view.valuesOf(patch)));
-const panel = new BagPanel(run, verdicts, { say, undo, canUndo: () => done.length > 0 });
+const panel = new BagPanel(run, verdicts, { say, keepNote, undo, canUndo: () => done.length > 0 });
 const list = new CaseList(run, verdicts, (one) => { location.hash = `bag=${encodeURIComponent(one.name)}`; });
 
 document.title = `${run.title} · miue view`;
@@ -116,6 +116,13 @@ async function say(label, one = list.open, note = panel.note, isUndo = false) {
   waiting.set(one.name, { one, label, note });
   redraw();
   await write(one.name);
+}
+
+function keepNote(one, note) { // that was written after the verdict; a click that left the note comes first
+  setTimeout(() => {
+    const said = verdicts.get(one.name);
+    if (said?.label && said.note !== note.trim().split(/\s+/).join(" ")) say(said.label, one, note);
+  }, 300);
 }
 
 async function write(name) {

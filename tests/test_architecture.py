@@ -81,7 +81,7 @@ BUDGET = {
     "io": (6_935, 39),
     "datasets": (1_035, 9),
     "model": (3_910, 16),
-    "training": (3_080, 14),
+    "training": (3_085, 14),
     "selection": (1_900, 9),
     "sklearn": (910, 6),
     "pathology": (3_330, 17),

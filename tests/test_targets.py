@@ -498,6 +498,13 @@ def test_times_with_and_without_events_are_learned_from(method: str) -> None:
     assert set(found) == set(Survival.own_metrics)
 
 
+def test_numbers_are_held_out_by_what_is_low_and_high_among_them() -> None:
+    bags = BagDataset.from_arrays(made_bags(40)[0]).with_outcomes(np.arange(40.0))
+    chosen = bags.subset(np.array([*range(28), 39]))  # of which one is high among all 40
+    assert np.bincount(chosen.strata).tolist()[-1] == 1
+    miue.train(chosen, **QUICK)
+
+
 def test_folds_keep_the_shares_of_events_and_of_low_and_high_numbers() -> None:
     for bags in (times(), numbers()):
         folds = make_folds(bags, 3, validation=0.2, seed=0)

@@ -43,8 +43,9 @@ def training_sets(
     if not config.validation_fraction:
         return bags, bags
     groups = None if bags.patients is None else group_by_patient(bags.patients)
-    _check_classes_on_both_sides(bags, groups)
-    kept, held_out = hold_out(bags.strata, config.validation_fraction, config.seed, groups=groups)
+    drawn_from = bags.with_own_intervals()  # low and high among these, whatever other bags are there
+    _check_classes_on_both_sides(drawn_from, groups)
+    kept, held_out = hold_out(drawn_from.strata, config.validation_fraction, config.seed, groups=groups)
     return bags.subset(np.sort(kept)), bags.subset(np.sort(held_out))
 
 

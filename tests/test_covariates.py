@@ -237,6 +237,7 @@ def test_encoders_and_covariates_are_read_together() -> None:
     assert len(model.predict(join_features({"uni": bags, "conch": other})).bags) == 24
 
 
+@pytest.mark.long
 def test_covariates_go_from_a_table_to_an_evaluation(tmp_path: Path) -> None:
     folder, labels = cohort(tmp_path)
     words = ("--labels", labels, "--label-column", "label")

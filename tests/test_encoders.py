@@ -224,6 +224,7 @@ def test_a_store_keeps_which_features_are_of_which_encoder(tmp_path: Path) -> No
     assert "uni (5)" in run("inspect", tmp_path / "store")
 
 
+@pytest.mark.long
 def test_two_encoders_go_from_folders_to_a_report(tmp_path: Path) -> None:
     uni, conch, labels = cohort(tmp_path, slides=60)
     both = (uni, "--more-features", conch, "--labels", labels)

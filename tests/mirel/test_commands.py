@@ -48,6 +48,7 @@ def test_the_commands_of_the_paper_are_its_own() -> None:
         "mitoses make",
         "mitoses run",
         "mitoses table",
+        "near-ood",
         "nuclei detect-shifts",
         "nuclei make",
         "nuclei run",

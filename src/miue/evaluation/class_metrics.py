@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -243,13 +244,13 @@ METRICS: dict[str, NamedMetric] = {
     ),
 }
 
-NAMED_METRICS: dict[str, NamedMetric] = {
-    **{
+NAMED_METRICS: Mapping[str, NamedMetric] = ChainMap(
+    METRICS,
+    {
         name: NamedMetric(one.title, one.title, one.title, one.meaning, one.better, scale="in its own unit")
         for name, one in OWN_METRICS.items()
     },
-    **METRICS,
-}
+)
 """All metrics with a name: those of every level, and those of targets."""
 
 

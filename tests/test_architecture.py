@@ -77,7 +77,7 @@ BUDGET = {
     "methods": (2_270, 16),
     "predictions": (3_220, 14),
     "calibration": (4_740, 24),
-    "evaluation": (3_030, 13),
+    "evaluation": (3_035, 13),
     "io": (6_935, 39),
     "datasets": (1_035, 9),
     "model": (3_910, 16),

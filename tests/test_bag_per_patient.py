@@ -286,6 +286,7 @@ def test_splits_of_slides_are_those_of_their_patients_and_leakage_is_refused(tmp
     assert "'P03'" in error.value.item and error.value.got == "train and validation"
 
 
+@pytest.mark.long
 def test_no_patient_of_a_cross_validation_is_trained_and_tested_on(tmp_path: Path) -> None:
     folder, labels = cohort(tmp_path, patients=18)
     out = tmp_path / "cv"
@@ -344,6 +345,7 @@ def test_a_calibration_counts_patients(trained: tuple[Path, Path, Path], tmp_pat
     assert (made_from["bags"], made_from["patients"]) == (9, None)
 
 
+@pytest.mark.long
 def test_slides_are_predicted_one_by_one_only_where_that_is_asked_for(
     trained: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:

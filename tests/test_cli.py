@@ -209,6 +209,7 @@ def test_help_loads_nothing_heavy(words: list[str]) -> None:
     assert "HEAVY []" in output
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [["slides"], ["slides", "--labels", "labels.csv"], ["store"]])
 def test_inspecting_bags_loads_no_pytorch(tmp_path: Path, words: list[str]) -> None:
     made_files.slides(tmp_path, patients=4)[0].rename(tmp_path / "slides")

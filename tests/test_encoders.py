@@ -145,6 +145,7 @@ def test_a_model_is_saved_and_read_back_with_what_each_member_reads(tmp_path: Pa
     assert np.array_equal(ours.probabilities, theirs.probabilities)
 
 
+@pytest.mark.long
 def test_a_training_on_two_encoders_resumes_to_the_same_weights(tmp_path: Path) -> None:
     bags = join_features(in_memory())
     for out, epochs in (("a", 2), ("a", 4), ("b", 4)):

@@ -101,6 +101,7 @@ def test_a_callback_is_called_at_the_end_of_every_epoch_of_every_network(
     assert epochs.seen == [epoch for log in wanted for epoch in log]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_lightning_learns_what_the_loop_without_it_learns(kind: str, tmp_path: Path, bags: BagDataset) -> None:
     train(bags, tmp_path / "plain", **KINDS[kind])

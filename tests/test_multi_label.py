@@ -131,6 +131,7 @@ def test_a_bag_whose_label_is_missing_changes_nothing_of_the_model_of_that_label
     assert weights[0] == weights[1]
 
 
+@pytest.mark.long
 def test_labels_learn_from_one_split_and_a_run_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     job = Job(Recipe(method="softmax", settings={"max_epochs": 2}, distances=()), dataset())
     train_labels(job, Run(tmp_path / "run", progress=False))

@@ -199,6 +199,7 @@ def test_a_column_of_training_parts_is_there_where_a_bag_has_one() -> None:
     assert set(trained.column("training_part").to_pylist()) == {"train"}
 
 
+@pytest.mark.long
 def test_many_instances_are_compressed(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     bags = BagDataset.from_arrays([random.normal(size=(21_000, 3)), random.normal(size=(5, 3))], [0, 1])

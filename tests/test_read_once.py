@@ -65,6 +65,7 @@ def test_a_share_of_the_instances_is_drawn_from_bags_that_are_read_once(
     assert trained(load(tmp_path), instances_per_bag=2, memory_share=0.0) == weights
 
 
+@pytest.mark.long
 def test_folds_and_seeds_read_each_file_once(tmp_path: Path, times_read: Counter[str]) -> None:
     bags = load(tmp_path)
     recipe = miue.Recipe(settings={"max_epochs": 1}, distances=())

@@ -488,6 +488,7 @@ def test_intervals_are_of_the_bags_that_are_learned_from_alone() -> None:
     assert (target.low, target.high) == (learned.min(), learned.max())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["softmax", "mc-dropout"])
 def test_times_with_and_without_events_are_learned_from(method: str) -> None:
     bags = times()
@@ -526,6 +527,7 @@ def test_slides_of_a_patient_become_one_bag_with_their_time() -> None:
     np.testing.assert_array_equal(merged.outcomes.observed, bags.outcomes.observed[::2])
 
 
+@pytest.mark.long
 def test_times_take_softmax_where_no_method_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     model = miue.train(times(), settings=QUICK["settings"])
     assert model.provenance().method == "softmax"

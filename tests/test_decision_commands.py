@@ -267,8 +267,8 @@ def test_a_folder_of_feature_files_is_calibrated_on_the_patients_that_training_h
     assert "bags that the model was trained on" in fail(*again, "--overwrite", "--part", "train")
     whole = [*map(str, again), "--overwrite", "--labels", str(labels), "--part", "all"]
     assert "bags that the model was trained on" in fail(*whole)
-    table = [*map(str, easy), "--labels", str(labels), "--out", "y.json"]
-    assert "got PREDICTIONS with --labels" in fail("calibrate", "x.csv", *table)
+    table = [*map(str, easy), "--splits", str(labels), "--out", "y.json"]
+    assert "got PREDICTIONS with --splits" in fail("calibrate", "x.csv", *table)
     run("predict", tmp_path / "run", features, "--out", tmp_path / "out", "--quiet")
     assert "decision" in (tmp_path / "out" / "bags.csv").read_text().split("\n")[0].split(",")
 

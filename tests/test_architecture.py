@@ -68,7 +68,7 @@ LIGHT = ("distributions", "predictions", "calibration", "evaluation", "report")
 BUDGET = {
     "common": (4_260, 26),
     "settings": (845, 7),
-    "targets": (1_120, 10),
+    "targets": (1_125, 10),
     "bags": (4_705, 21),
     "distributions": (765, 9),
     "networks": (1_755, 14),

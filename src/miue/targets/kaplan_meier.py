@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
-from scipy.stats import beta, chi2
 
 from miue.targets.weighted import Weighted, ratio
 
@@ -69,6 +68,8 @@ class KaplanMeier:
 
         Reference: Dorey & Korn 1987, "Effective sample sizes for confidence intervals for survival probabilities".
         """
+        from scipy.stats import beta
+
         share, at_risk, events = self._share[0], self.at_risk[0], self.events[0]
         with np.errstate(divide="ignore", invalid="ignore"):
             greenwood = np.append(0.0, (events / at_risk / (at_risk - events)).cumsum())
@@ -101,6 +102,8 @@ def log_rank(
         observed: false where a time is a lower bound.
         group_of: number of each bag's group, from 0.
     """
+    from scipy.stats import chi2
+
     members = np.eye(int(group_of.max()) + 1)[group_of].T
     times = np.unique(values[observed])
     at_risk = members @ (values[:, None] >= times)

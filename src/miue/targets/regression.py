@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float64
-from scipy.stats import chi2
 
 from miue.common.errors import DataError
 from miue.common.text import plural
@@ -102,6 +101,8 @@ class Regression(IntervalTarget):
         self, probabilities: Probabilities, values: Float64[np.ndarray, "n"], observed: Bool[np.ndarray, "n"]
     ) -> list[Figure]:
         """Return predicted against true numbers, errors by predicted standard deviation, and the calibration."""
+        from scipy.stats import chi2
+
         found, middle = self.columns(probabilities, None), len(self.edges) // 2
         squares, group_of = (values - found["value"]) ** 2, groups_of(found["std"])
         sizes = np.bincount(group_of)

@@ -341,11 +341,8 @@ class BagDataset(PrintsAsTable):
         rows_of_split = {name or "no split": of_split == name for name in dict.fromkeys(self.splits)}
         if len(rows_of_split) != 1:
             rows_of_split["all"] = every
-        parts, values, known = (
-            {} if self.target is None else self.target.parts(),
-            self.labels.values,
-            self.labels.known,
-        )
+        parts = {} if self.target is None else self.target.parts()
+        values, known = self.labels.values, self.labels.known
         class_names = tuple(parts) or names_or_numbers(self.class_names, self.num_classes)
         names = class_names[:CLASSES_SHOWN]
         of_class = (known & (parts[name][values] == 1 if parts else values == k) for k, name in enumerate(names))

@@ -244,7 +244,6 @@ def train_labels(job: Job, run: Run, *, if_exists: IfExists = "refuse") -> dict[
     if run.folder is None:
         raise _no_folder("several labels")
     shared = job.divided()
-    jobs = {}
     for name in names:
         with of_label(name):
             shared.of_label(name).check()
